@@ -1,0 +1,340 @@
+//! [`Storage`] over real files, with SQLite's own locks on SQLite's own bytes, so that the `sqlite3` program takes part.
+//!
+//! The locks are Linux's open file description locks (`fcntl(2)`): they exclude other instances of this process as well
+//! as other processes, and vanish with whoever held them.
+
+use crate::{Error, LockLevel, Part, Sharing, Storage, StorageFile};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{self, F_RDLCK, F_UNLCK, F_WRLCK};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use std::{fmt, thread};
+
+/// One database's files: `FILE`, `FILE-journal` and `FILE-wal`.
+pub struct Files {
+    database: PathBuf,
+    /// Held locked while this lives, if nobody else may open the database.
+    owned: Option<File>,
+    /// Whether a sync failed: what it was to make durable may be gone from memory, so another one proves nothing.
+    failed: Arc<AtomicBool>,
+}
+
+/// Why a database cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another process owns it and serves it; its process id and name, if they could be told.
+    Owned(PathBuf, Option<String>),
+    /// Somebody else used it for the whole wait.
+    Busy(PathBuf),
+    Io(PathBuf, io::Error),
+}
+
+impl Files {
+    /// The files of a database that other instances and processes may use at the same time.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is not there, or if another process owns the database.
+    pub fn shared(database: &Path) -> Result<Files, OpenError> {
+        let database = canonical(database).map_err(|error| OpenError::Io(database.to_owned(), error))?;
+        if let Ok(file) = File::open(&database)
+            && blocked(&file, F_RDLCK, OWNER).unwrap_or(false)
+        {
+            return Err(OpenError::Owned(database, owner(&file)));
+        }
+        Ok(Files { database, owned: None, failed: Arc::default() })
+    }
+
+    /// The files of a database that nobody else may open while this lives. Waits for as long as `wait` for those who
+    /// are using it.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is not there, the file cannot be made, another process owns it, or somebody else uses it for the
+    /// whole wait.
+    pub fn sole(database: &Path, wait: Duration) -> Result<Files, OpenError> {
+        let failed = |error| OpenError::Io(database.to_owned(), error);
+        let database = canonical(database).map_err(failed)?;
+        let file = open(&database, true).map_err(failed)?;
+        if !set(&file, F_WRLCK, OWNER).map_err(failed)? {
+            return Err(OpenError::Owned(database, owner(&file)));
+        }
+        let start = Instant::now();
+        // In SQLite's order: new readers stop at the pending byte while the last ones finish.
+        for range in [PENDING, RESERVED, SHARED] {
+            while !set(&file, F_WRLCK, range).map_err(failed)? {
+                if start.elapsed() >= wait {
+                    return Err(OpenError::Busy(database));
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(Files { database, owned: Some(file), failed: Arc::default() })
+    }
+
+    fn path(&self, part: Part) -> PathBuf {
+        let mut path = OsString::from(&self.database);
+        path.push(match part {
+            Part::Database => "",
+            Part::Journal => "-journal",
+            Part::Wal => "-wal",
+        });
+        path.into()
+    }
+
+    fn folder(&self) -> io::Result<File> {
+        File::open(self.database.parent().unwrap_or(Path::new("/")))
+    }
+}
+
+/// The file's one real name, since SQLite finds a crashed writer's journal by it (<https://sqlite.org/howtocorrupt.html>,
+/// "Multiple links to the same file").
+fn canonical(database: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(database) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let name = database.file_name().ok_or(error)?;
+            let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Ok(fs::canonicalize(folder)?.join(name))
+        }
+        Ok(path) if path.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        result => result,
+    }
+}
+
+fn open(path: &Path, create: bool) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)
+}
+
+impl Storage for Files {
+    fn sharing(&self) -> Sharing {
+        if self.owned.is_some() { Sharing::Sole } else { Sharing::Shared }
+    }
+
+    fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
+        let file = open(&self.path(part), create).map_err(|error| reason("open", &error))?;
+        // Its entry in the folder may not be durable yet, whoever made it.
+        let unsynced_folder = Some(self.folder().map_err(|error| reason("open", &error))?);
+        let locks = self.owned.is_none().then_some(LockLevel::None);
+        Ok(Box::new(OpenPart { file, unsynced_folder, locks, failed: Arc::clone(&self.failed) }))
+    }
+
+    fn exists(&mut self, part: Part) -> Result<bool, Error> {
+        match fs::metadata(self.path(part)) {
+            Ok(metadata) => Ok(metadata.len() > 0),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(reason("look for", &error)),
+        }
+    }
+
+    fn remove(&mut self, part: Part, durable: bool) -> Result<(), Error> {
+        fs::remove_file(self.path(part)).map_err(|error| reason("remove", &error))?;
+        if durable {
+            self.folder().and_then(|folder| folder.sync_all()).map_err(|error| reason("sync", &error))?;
+        }
+        Ok(())
+    }
+}
+
+struct OpenPart {
+    file: File,
+    unsynced_folder: Option<File>,
+    /// The level held; none where one owner has the file, who needs no more locks.
+    locks: Option<LockLevel>,
+    failed: Arc<AtomicBool>,
+}
+
+impl StorageFile for OpenPart {
+    fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; length as usize];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.file.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(reason("read", &error)),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all_at(bytes, offset).map_err(|error| reason("write", &error))
+    }
+
+    fn size(&mut self) -> Result<u64, Error> {
+        Ok(self.file.metadata().map_err(|error| reason("measure", &error))?.len())
+    }
+
+    fn set_size(&mut self, size: u64) -> Result<(), Error> {
+        self.file.set_len(size).map_err(|error| reason("cut", &error))
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        if self.failed.load(Relaxed) {
+            return Err(Error::Io);
+        }
+        let sync = |file: &File| {
+            file.sync_data().map_err(|error| {
+                self.failed.store(true, Relaxed);
+                reason("sync", &error);
+                Error::Io
+            })
+        };
+        sync(&self.file)?;
+        if let Some(folder) = &self.unsynced_folder {
+            sync(folder)?;
+            self.unsynced_folder = None;
+        }
+        Ok(())
+    }
+
+    /// <https://sqlite.org/lockingv3.html>, by these bytes of the file (r: read lock, w: write lock):
+    ///
+    /// | Level | pending | reserved | shared | Who else may hold |
+    /// |---|---|---|---|---|
+    /// | shared | r, let go again | | r | shared, reserved; and pending, which lets no new reader in |
+    /// | reserved | | w | r | shared |
+    /// | pending | w | w | r | shared, until they let go |
+    /// | exclusive | w | w | w | nothing |
+    fn lock(&mut self, level: LockLevel) -> Result<LockLevel, Error> {
+        let Some(held) = &mut self.locks else { return Ok(level) };
+        let take = |kind, range| set(&self.file, kind, range).map_err(|error| reason("lock", &error));
+        if *held < LockLevel::Shared && level >= LockLevel::Shared {
+            if !take(F_RDLCK, PENDING)? {
+                return Ok(*held);
+            }
+            let taken = take(F_RDLCK, SHARED);
+            take(F_UNLCK, PENDING)?;
+            if !taken? {
+                return Ok(*held);
+            }
+            *held = LockLevel::Shared;
+        }
+        // To play back a crashed writer's journal, SQLite goes from shared straight to exclusive.
+        if level == LockLevel::Reserved && *held < LockLevel::Reserved && take(F_WRLCK, RESERVED)? {
+            *held = LockLevel::Reserved;
+        }
+        if level >= LockLevel::Pending && *held < LockLevel::Pending && take(F_WRLCK, PENDING)? {
+            *held = LockLevel::Pending;
+        }
+        if level == LockLevel::Exclusive && *held == LockLevel::Pending && take(F_WRLCK, SHARED)? {
+            *held = LockLevel::Exclusive;
+        }
+        Ok(*held)
+    }
+
+    fn unlock(&mut self, level: LockLevel) -> Result<(), Error> {
+        let Some(held) = &mut self.locks else { return Ok(()) };
+        let give = |kind, range| set(&self.file, kind, range).map(drop).map_err(|error| reason("unlock", &error));
+        if level == LockLevel::Shared {
+            give(F_RDLCK, SHARED)?;
+        } else {
+            give(F_UNLCK, SHARED)?;
+        }
+        give(F_UNLCK, RESERVED)?;
+        give(F_UNLCK, PENDING)?;
+        *held = level;
+        Ok(())
+    }
+
+    fn is_reserved(&mut self) -> Result<bool, Error> {
+        match self.locks {
+            None => Ok(false),
+            Some(_) => blocked(&self.file, F_WRLCK, RESERVED).map_err(|error| reason("lock", &error)),
+        }
+    }
+}
+
+/// A range of bytes: its start and length.
+type Bytes = (i64, i64);
+const PENDING: Bytes = (0x4000_0000, 1);
+const RESERVED: Bytes = (0x4000_0001, 1);
+const SHARED: Bytes = (0x4000_0002, 510);
+/// Ours, not SQLite's: tells an owner, who has come to stay, from a writer, who will be gone in a moment.
+const OWNER: Bytes = (0x3fff_ffff, 1);
+
+fn flock(kind: i32, (start, len): Bytes) -> libc::flock {
+    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: len, l_pid: 0 }
+}
+
+/// Takes or lets go a lock without waiting; false if somebody is in the way.
+fn set(file: &File, kind: i32, range: Bytes) -> io::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&flock(kind, range))) {
+        Ok(_) => Ok(true),
+        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether somebody else's lock is in the way of this one.
+fn blocked(file: &File, kind: i32, range: Bytes) -> io::Result<bool> {
+    let mut lock = flock(kind, range);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+    Ok(i32::from(lock.l_type) != F_UNLCK)
+}
+
+/// Which process owns the database: the kernel tells it of a process's own locks only, in `/proc/PID/fdinfo`, and of
+/// those that this user may look into.
+fn owner(file: &File) -> Option<String> {
+    let ours = file.metadata().ok()?;
+    let position = OWNER.0.to_string();
+    let has_lock = |process: &Path, fd: &fs::DirEntry| {
+        let same = fs::metadata(fd.path()).is_ok_and(|fd| (fd.dev(), fd.ino()) == (ours.dev(), ours.ino()));
+        same && fs::read_to_string(process.join("fdinfo").join(fd.file_name())).is_ok_and(|info| {
+            info.lines().any(|line| line.contains("OFDLCK") && line.split_whitespace().any(|word| word == position))
+        })
+    };
+    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        let mut fds = fs::read_dir(process.path().join("fd")).ok()?.flatten();
+        fds.any(|fd| has_lock(&process.path(), &fd)).then(|| {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            format!("{pid} ({})", name.trim_end())
+        })
+    })
+}
+
+/// The component is told the kind, the operator's log the rest.
+fn reason(what: &str, error: &io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => return Error::NotFound,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            tracing::warn!(%error, "cannot {what} the database");
+            return Error::NoSpace;
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            tracing::warn!(%error, "cannot {what} the database");
+            return Error::ReadOnly;
+        }
+        _ => tracing::error!(%error, "cannot {what} the database"),
+    }
+    Error::Io
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Owned(path, who) => {
+                let path = path.display();
+                let who = who.as_deref().map(|who| format!("process {who}"));
+                let who = who.as_deref().unwrap_or("another process");
+                write!(f, "{path} is owned by {who}: send the call to it, or stop it first")
+            }
+            OpenError::Busy(path) => {
+                write!(f, "{} is in use by another process: try again when it has finished", path.display())
+            }
+            OpenError::Io(path, error) => write!(f, "cannot open {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

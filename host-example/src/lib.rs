@@ -1,0 +1,50 @@
+//! A small wasmtime host for counterfoil's component, to read and to embed.
+//!
+//! It supplies the two things that must be trusted: who is calling, and the SQLite file. It knows no tool by name and
+//! no SQL.
+//!
+//! ```no_run
+//! use host_example::{Files, Host, Limits, Principal};
+//!
+//! let host = Host::load("counterfoil.wasm".as_ref(), Limits::default())?; // once
+//! let ada = Principal {
+//!     workspace: "acme".to_owned(),
+//!     subject: "ada".to_owned(),
+//!     permissions: vec!["write-notes".to_owned()],
+//! };
+//! let caller = move |_call| Some(ada.clone());
+//! let mut instance = host.instance(caller, Files::shared("notes.db".as_ref())?)?; // for many calls, or for one
+//! let reply = instance.call_one("create_note", r#"{"idempotency_key":"k1","body":"hello"}"#)?;
+//! println!("{}", reply.body);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | File | What is there |
+//! |---|---|
+//! | `component.rs` | engine, linker, limits; an instance and its calls |
+//! | `storage.rs` | the trait [`Storage`], and the component's import made of it |
+//! | `files.rs` | `Storage` over real files, with SQLite's locks |
+
+mod component;
+mod files;
+mod storage;
+
+pub use component::{Host, Instance, Limits, State};
+pub use files::{Files, OpenError};
+pub use storage::{Storage, StorageFile};
+
+pub use bindings::counterfoil::tools::caller::Principal;
+pub use bindings::counterfoil::tools::storage::{Error, LockLevel, Part, Sharing};
+pub use bindings::counterfoil::tools::types;
+pub use bindings::exports::counterfoil::tools::toolbox::{Description, Invocation, Reply};
+
+#[allow(missing_docs, reason = "generated from the WIT, whose documents are there")]
+pub mod bindings {
+    wasmtime::component::bindgen!({
+        path: "../wit",
+        world: "service",
+        imports: { default: trappable },
+        additional_derives: [PartialEq, PartialOrd],
+        with: { "counterfoil:tools/storage.file": crate::storage::OpenFile },
+    });
+}

@@ -1,0 +1,127 @@
+//! What the component stores its database in: a trait, so that the files can be elsewhere, or faulty in a test; and the
+//! component's import `storage`, which passes each call on.
+
+use crate::bindings::counterfoil::tools::storage::{Error, Host, HostFile, LockLevel, Part, Sharing};
+use crate::component::State;
+use std::time::{Duration, Instant};
+use wasmtime::Result;
+use wasmtime::component::Resource;
+
+/// The files of one SQLite database. What each function promises stands in `wit/storage.wit`.
+///
+/// An instance that was answered [`Error::Io`] must not be used again ([`crate::Instance::is_spent`]).
+pub trait Storage: Send + 'static {
+    fn sharing(&self) -> Sharing;
+    fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error>;
+    fn exists(&mut self, part: Part) -> Result<bool, Error>;
+    fn remove(&mut self, part: Part, durable: bool) -> Result<(), Error>;
+}
+
+/// One open part. Dropping it releases its locks.
+pub trait StorageFile: Send + 'static {
+    fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error>;
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+    fn size(&mut self) -> Result<u64, Error>;
+    fn set_size(&mut self, size: u64) -> Result<(), Error>;
+    fn sync(&mut self) -> Result<(), Error>;
+    fn lock(&mut self, level: LockLevel) -> Result<LockLevel, Error>;
+    fn unlock(&mut self, level: LockLevel) -> Result<(), Error>;
+    fn is_reserved(&mut self) -> Result<bool, Error>;
+}
+
+/// The component's resource `file`.
+pub struct OpenFile(Box<dyn StorageFile>);
+
+impl State {
+    /// Runs one call of the component's, which pays for computing and not for a slow disk, and remembers whether
+    /// storage failed.
+    fn pass<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<Result<T, Error>>) -> Result<Result<T, Error>> {
+        let start = Instant::now();
+        let result = call(self);
+        self.in_storage += start.elapsed();
+        self.is_spent |= matches!(result, Err(_) | Ok(Err(Error::Io)));
+        result
+    }
+
+    fn file<T>(
+        &mut self,
+        file: &Resource<OpenFile>,
+        call: impl FnOnce(&mut dyn StorageFile) -> Result<T, Error>,
+    ) -> Result<Result<T, Error>> {
+        self.pass(|state| Ok(call(state.table.get_mut(file)?.0.as_mut())))
+    }
+}
+
+impl Host for State {
+    fn sharing_mode(&mut self) -> Result<Sharing> {
+        Ok(self.storage.sharing())
+    }
+
+    fn exists(&mut self, part: Part) -> Result<Result<bool, Error>> {
+        self.pass(|state| Ok(state.storage.exists(part)))
+    }
+
+    fn remove(&mut self, part: Part, durable: bool) -> Result<Result<(), Error>> {
+        self.pass(|state| Ok(state.storage.remove(part, durable)))
+    }
+
+    fn wait(&mut self, attempt: u32) -> Result<bool> {
+        let start = Instant::now();
+        let since = *self.waiting_since.get_or_insert_with(|| {
+            tracing::info!(at_most = ?self.limits.lock_wait, "waiting for another process to let go of the database");
+            start
+        });
+        let left = self.limits.lock_wait.saturating_sub(since.elapsed());
+        // Random, so that processes which wait for each other fall out of step.
+        let pause = Duration::from_micros(500 << attempt.min(6)).mul_f64(0.5 + fastrand::f64());
+        std::thread::sleep(pause.min(left));
+        self.in_storage += start.elapsed();
+        Ok(!left.is_zero())
+    }
+}
+
+impl HostFile for State {
+    fn open(&mut self, part: Part, create: bool) -> Result<Result<Resource<OpenFile>, Error>> {
+        self.pass(|state| match state.storage.open(part, create) {
+            Ok(file) => Ok(Ok(state.table.push(OpenFile(file))?)),
+            Err(error) => Ok(Err(error)),
+        })
+    }
+
+    fn read(&mut self, file: Resource<OpenFile>, offset: u64, length: u32) -> Result<Result<Vec<u8>, Error>> {
+        self.file(&file, |file| file.read(offset, length))
+    }
+
+    fn write(&mut self, file: Resource<OpenFile>, offset: u64, bytes: Vec<u8>) -> Result<Result<(), Error>> {
+        self.file(&file, |file| file.write(offset, &bytes))
+    }
+
+    fn size(&mut self, file: Resource<OpenFile>) -> Result<Result<u64, Error>> {
+        self.file(&file, |file| file.size())
+    }
+
+    fn set_size(&mut self, file: Resource<OpenFile>, size: u64) -> Result<Result<(), Error>> {
+        self.file(&file, |file| file.set_size(size))
+    }
+
+    fn sync(&mut self, file: Resource<OpenFile>) -> Result<Result<(), Error>> {
+        self.file(&file, |file| file.sync())
+    }
+
+    fn lock(&mut self, file: Resource<OpenFile>, level: LockLevel) -> Result<Result<LockLevel, Error>> {
+        self.file(&file, |file| file.lock(level))
+    }
+
+    fn unlock(&mut self, file: Resource<OpenFile>, level: LockLevel) -> Result<Result<(), Error>> {
+        self.file(&file, |file| file.unlock(level))
+    }
+
+    fn is_reserved(&mut self, file: Resource<OpenFile>) -> Result<Result<bool, Error>> {
+        self.file(&file, |file| file.is_reserved())
+    }
+
+    fn drop(&mut self, file: Resource<OpenFile>) -> Result<()> {
+        self.table.delete(file)?;
+        Ok(())
+    }
+}

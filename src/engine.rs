@@ -1,0 +1,207 @@
+//! The walk of one call, and of a batch of them in one commit. This file alone knows its order:
+//!
+//! 1. caller: who is this, says the host, and may they use this tool: else `denied`
+//! 2. arguments: parse, validate, canonical form: else `invalid_argument`
+//! 3. begin: the write lock, and a savepoint for each call: else `busy`
+//! 4. access: is the resource still the caller's: else `not_found`
+//! 5. receipt of this workspace, subject, tool and key: expired is `key_expired`, of other arguments or another
+//!    revision `key_conflict`, else it is the answer: a replay
+//! 6. act: the tool's own SQL, with its own conditions: `version_conflict` and others
+//! 7. receipt: the canonical arguments and the result
+//! 8. commit: durable, then answer; else `unavailable`, or `unconfirmed`
+//!
+//! Access comes before the receipt, since an old receipt must not outlive access. The tool's conditions come after it,
+//! since a committed call has moved the version on, and its retry must be recognised.
+
+use crate::Principal;
+use crate::Timestamp;
+use crate::arguments;
+use crate::imports::caller;
+use crate::refusal::{Failure, Refusal};
+use crate::storage::{self, Begun, CommitError, Database, Snapshot, Transaction};
+use crate::tool::{Outcome, Query, Registry, Tool};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+pub mod operations;
+pub mod receipts;
+
+use receipts::Receipt;
+
+/// The most calls in one batch.
+pub const MAX_BATCH: usize = 64;
+
+/// What a call answers: the tool's own fields, and for one that changed something the receipt.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub receipt: Option<Receipt>,
+    pub result: Map<String, Value>,
+}
+
+/// Runs the calls, each a tool's name and its arguments in JSON, in their order and in one transaction, and answers
+/// each. A refusal undoes its own call alone.
+///
+/// If the transaction is lost, every answer is that failure's: `unconfirmed` if it may have committed, else nothing of
+/// the batch has.
+#[must_use]
+pub fn run(registry: &'static Registry, calls: &[(&str, &str)]) -> Vec<Outcome> {
+    if calls.len() > MAX_BATCH {
+        let refusal = format!("The batch has {} calls; at most {MAX_BATCH} are allowed.", calls.len());
+        return vec![Err(Refusal::invalid_argument(refusal)); calls.len()];
+    }
+    let prepared: Vec<_> = (0..).zip(calls).map(|(number, call)| prepare(registry, number, *call)).collect();
+    let outcomes = storage::with(&registry.schema, |database| {
+        let batch = Batch { registry, database };
+        match batch.look(&prepared)? {
+            Some(outcomes) => Ok(outcomes),
+            None => batch.act(&prepared),
+        }
+    });
+    // A call that was refused before the database was asked keeps its own refusal.
+    outcomes.unwrap_or_else(|lost| prepared.into_iter().map(|call| Err(call.err().unwrap_or(lost.clone()))).collect())
+}
+
+/// A call that has passed steps 1 and 2.
+pub(crate) trait Call {
+    /// Steps 4 and 5. None if the call must act.
+    fn look(&self, batch: &Batch<'_>) -> Result<Option<Reply>, Failure>;
+    /// Steps 6 and 7.
+    fn act(&self, batch: &Batch<'_>) -> Result<Reply, Failure>;
+}
+
+type Prepared = Result<Box<dyn Call>, Refusal>;
+
+/// Steps 1 and 2.
+fn prepare(registry: &'static Registry, number: u32, (tool, json): (&str, &str)) -> Prepared {
+    let principal = caller::current(number).ok_or_else(Refusal::no_caller)?;
+    let entry = registry.find(tool).ok_or_else(|| Refusal::invalid_argument("There is no tool of this name."))?;
+    if let Some(permission) = entry.permission {
+        principal.require(permission)?;
+    }
+    (entry.parse)(principal, json)
+}
+
+pub(crate) struct Batch<'a> {
+    registry: &'static Registry,
+    database: &'a Database,
+}
+
+impl Batch<'_> {
+    /// Answers without the write lock if no call has to act: replays and reads see one state of the database.
+    /// Otherwise none is answered, since what one call changes the next one sees.
+    fn look(&self, calls: &[Prepared]) -> Result<Option<Vec<Outcome>>, Refusal> {
+        let read = self.database.read()?;
+        let mut outcomes = Vec::with_capacity(calls.len());
+        for call in calls {
+            outcomes.push(match call {
+                Err(refusal) => Err(refusal.clone()),
+                Ok(call) => match call.look(self) {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(reply)) => Ok(reply),
+                    Err(failure) => Err(failure.into()),
+                },
+            });
+        }
+        drop(read);
+        self.database.make_durable()?;
+        Ok(Some(outcomes))
+    }
+
+    /// Steps 3 to 8. Looks again, since another instance may have committed meanwhile.
+    fn act(&self, calls: &[Prepared]) -> Result<Vec<Outcome>, Refusal> {
+        let write = self.database.write()?;
+        let mut acted = false;
+        let mut outcomes = Vec::with_capacity(calls.len());
+        for call in calls {
+            outcomes.push(match call {
+                Err(refusal) => Err(refusal.clone()),
+                Ok(call) => self.one(&write, call.as_ref(), &mut acted)?,
+            });
+        }
+        if !acted {
+            drop(write);
+            self.database.make_durable()?;
+            return Ok(outcomes);
+        }
+        // Once this has succeeded, nothing may fail (contract rule C5).
+        write.commit().map_err(|error| match error {
+            CommitError::Undone(error) => error.into(),
+            CommitError::Unknown => Refusal::unconfirmed(),
+        })?;
+        Ok(outcomes)
+    }
+
+    /// One call's part of the transaction. An error means that the transaction is lost, with all that it held.
+    fn one(&self, write: &Begun<'_>, call: &dyn Call, acted: &mut bool) -> Result<Outcome, Refusal> {
+        let result = write.savepoint(|| match call.look(self)? {
+            Some(replay) => Ok(replay),
+            None => call.act(self).inspect(|_| *acted = true),
+        })?;
+        match result {
+            Err(failure) if !write.is_alive() => Err(failure.into()),
+            result => Ok(result.map_err(Refusal::from)),
+        }
+    }
+
+    fn snapshot<'a>(&'a self, principal: &'a Principal) -> Snapshot<'a> {
+        Snapshot::new(self.database.connection(), principal, self.registry)
+    }
+}
+
+struct ToolCall<T> {
+    principal: Principal,
+    tool: T,
+    /// What calls under the same key are compared by.
+    canonical: String,
+}
+
+pub(crate) fn parse_tool<T: Tool>(principal: Principal, json: &str) -> Prepared {
+    let tool: T = arguments::parse(json)?;
+    let canonical = receipts::canonical(&tool);
+    Ok(Box::new(ToolCall { principal, tool, canonical }))
+}
+
+impl<T: Tool> Call for ToolCall<T> {
+    fn look(&self, batch: &Batch<'_>) -> Result<Option<Reply>, Failure> {
+        let snapshot = batch.snapshot(&self.principal);
+        self.tool.access(&snapshot)?;
+        receipts::replay(&snapshot, &self.tool, &self.canonical)
+    }
+
+    fn act(&self, batch: &Batch<'_>) -> Result<Reply, Failure> {
+        let transaction = Transaction::new(batch.snapshot(&self.principal), Uuid::now_v7(), Timestamp::now());
+        let reply = self.tool.act(&transaction)?;
+        receipts::insert(&transaction, &self.tool, &self.canonical, &reply)
+    }
+}
+
+struct QueryCall<Q> {
+    principal: Principal,
+    query: Q,
+}
+
+pub(crate) fn parse_query<Q: Query>(principal: Principal, json: &str) -> Prepared {
+    Ok(Box::new(QueryCall { principal, query: arguments::parse::<Q>(json)? }))
+}
+
+impl<Q: Query> Call for QueryCall<Q> {
+    fn look(&self, batch: &Batch<'_>) -> Result<Option<Reply>, Failure> {
+        let reply = self.query.read(&batch.snapshot(&self.principal))?;
+        Ok(Some(Reply { receipt: None, result: object(&reply) }))
+    }
+
+    fn act(&self, _: &Batch<'_>) -> Result<Reply, Failure> {
+        unreachable!("a query is answered by looking")
+    }
+}
+
+/// # Panics
+///
+/// If a tool's reply is not written as an object: a bug of its author.
+fn object<R: Serialize>(reply: &R) -> Map<String, Value> {
+    match serde_json::to_value(reply) {
+        Ok(Value::Object(object)) => object,
+        _ => panic!("a tool's reply must be written as a JSON object"),
+    }
+}

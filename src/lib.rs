@@ -1,0 +1,61 @@
+//! Agent tools that are safe to retry, for WebAssembly components.
+//!
+//! A tool's change and a receipt of it commit in one SQLite transaction; the same key with the same arguments returns
+//! the receipt instead of acting again. To read how, start at [`engine`], which is the walk of one call.
+//!
+//! | Module | What is there |
+//! |---|---|
+//! | [`tool`] | what a tool's author writes: the traits `Tool` and `Query`, and the registry |
+//! | [`arguments`] | types for arguments that hold valid values only, and their canonical form |
+//! | [`engine`] | the walk; receipts; the two queries that look an operation up |
+//! | [`refusal`] | why a call failed, and what SQLite's errors mean |
+//! | [`reply`] | the JSON that answers a call, and its schema |
+//! | [`storage`] | open, migrate, transactions; what a tool may do with the database; SQLite's VFS |
+//! | [`upkeep`] | verify, checkpoint, close |
+//! | `tools`, `exports` | notes and automations, and the world they are exported as: the feature `service` |
+//!
+//! Without its features the crate is the engine as a library: it imports `counterfoil:tools/caller` and
+//! `counterfoil:tools/storage`, exports nothing, and lets another component offer tools of its own.
+
+pub mod arguments;
+pub mod engine;
+// A native linker takes no names such as `counterfoil:tools/toolbox#call`.
+#[cfg(all(feature = "tools", target_family = "wasm"))]
+mod exports;
+pub mod refusal;
+pub mod reply;
+pub mod storage;
+mod timestamp;
+pub mod tool;
+#[cfg(feature = "tools")]
+pub mod tools;
+pub mod upkeep;
+
+pub use imports::caller::Principal;
+pub use refusal::Refusal;
+pub use timestamp::Timestamp;
+
+use bindings::counterfoil::tools as imports;
+
+#[allow(missing_docs, unsafe_code, clippy::all, clippy::pedantic, reason = "generated")]
+mod bindings {
+    #[cfg(not(feature = "tools"))]
+    wit_bindgen::generate!({ path: "wit", world: "imports" });
+    #[cfg(all(feature = "tools", not(feature = "service")))]
+    wit_bindgen::generate!({ path: "wit", world: "tools" });
+    #[cfg(feature = "service")]
+    wit_bindgen::generate!({ path: "wit", world: "service" });
+}
+
+impl Principal {
+    /// # Errors
+    ///
+    /// `denied`, if the host does not grant the permission now.
+    pub fn require(&self, permission: &str) -> Result<(), Refusal> {
+        if self.permissions.iter().any(|granted| granted == permission) {
+            Ok(())
+        } else {
+            Err(Refusal::lacks(permission))
+        }
+    }
+}

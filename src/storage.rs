@@ -1,0 +1,335 @@
+//! One SQLite database over the host's `storage`: open, migrate, begin, commit, close.
+//!
+//! What holds here (contract rules C1 to C6): nothing read is answered before it is durable; a transaction that is
+//! dropped is rolled back; a failed commit says whether it may have happened.
+
+use crate::imports::storage::{self as host, Part, Sharing};
+use crate::refusal::{Failure, Refusal};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use std::cell::{Cell, RefCell};
+
+mod access;
+pub(crate) mod vfs;
+
+pub use access::{Snapshot, Transaction};
+
+/// The tables of a component, and whose they are.
+pub struct Schema {
+    /// Marks the file as this component's, in SQLite's
+    /// [`application_id`](https://sqlite.org/pragma.html#pragma_application_id). Another value is refused.
+    pub application_id: i32,
+    /// SQL scripts in the order in which they are applied. SQLite's `user_version` counts those that were; a database
+    /// with more than are known here is refused. Only ever add to the end.
+    pub migrations: &'static [&'static str],
+    /// Queries for `verify`, each of which returns a sentence for every fault that it finds.
+    pub checks: &'static [&'static str],
+}
+
+pub(crate) struct Database {
+    connection: Connection,
+    sharing: Sharing,
+    /// SQLite's `data_version` when all that was on disk was last made durable.
+    durable: Cell<Option<i64>>,
+}
+
+thread_local! {
+    static DATABASE: RefCell<Option<Database>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` on the instance's database, which the first call opens.
+pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T, Refusal>) -> Result<T, Refusal> {
+    DATABASE.with_borrow_mut(|slot| {
+        if vfs::failed() {
+            return Err(Refusal::storage_failed());
+        }
+        let database = match slot {
+            Some(database) => database,
+            None => slot.insert(Database::open(schema)?),
+        };
+        database.reopen_if_moved(schema)?;
+        work(database)
+    })
+}
+
+/// Closes the database, so that the file alone holds everything. The next call opens it again.
+///
+/// After an error the database is closed all the same, and its files are as a killed process would leave them.
+pub(crate) fn close() -> Result<(), Refusal> {
+    let Some(database) = DATABASE.take() else { return Ok(()) };
+    database.connection.close().map_err(|(_, error)| Refusal::from(error))?;
+    if vfs::failed() { Err(Refusal::storage_failed()) } else { Ok(()) }
+}
+
+/// Why a commit failed, which says what became of the changes.
+pub(crate) enum CommitError {
+    /// Rolled back: nothing is changed.
+    Undone(rusqlite::Error),
+    /// Storage failed on the way: the next instance finds all of the changes or none.
+    Unknown,
+}
+
+impl Database {
+    /// Opens in the host's sharing mode, whatever mode the file was left in, and brings the schema up to date.
+    ///
+    /// After an error nothing is open and the file holds the old schema or the new one.
+    fn open(schema: &Schema) -> Result<Database, Refusal> {
+        let sharing = host::sharing_mode();
+        let connection = match sharing {
+            Sharing::Sole => open_sole(schema, "wal"),
+            Sharing::SoleAtomic => open_sole(schema, "memory"),
+            Sharing::Shared => open_shared(schema),
+        }?;
+        // FULL syncs at each commit; with EXTRA nothing is gained outside journal_mode=DELETE.
+        connection.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF")?;
+        connection.set_prepared_statement_cache_capacity(64);
+        let database = Database { connection, sharing, durable: Cell::new(None) };
+        database.migrate(schema)?;
+        Ok(database)
+    }
+
+    /// While this instance held no lock, an owner may have come, switched the file to a WAL, and gone. SQLite then
+    /// cannot open it without shared memory, so it is opened anew.
+    fn reopen_if_moved(&mut self, schema: &Schema) -> Result<(), Refusal> {
+        if self.sharing == Sharing::Shared
+            && let Err(error) = self.data_version()
+            && error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+            && !vfs::failed()
+        {
+            *self = Database::open(schema)?;
+        }
+        Ok(())
+    }
+
+    fn migrate(&self, schema: &Schema) -> Result<(), Refusal> {
+        let known = schema.migrations.len();
+        if version(&self.connection, schema)? == known {
+            return Ok(());
+        }
+        let write = self.write()?;
+        for migration in &schema.migrations[version(&self.connection, schema)?..] {
+            self.connection.execute_batch(migration)?;
+        }
+        self.connection.pragma_update(None, "application_id", schema.application_id)?;
+        self.connection.pragma_update(None, "user_version", known as i64)?;
+        write.commit().map_err(|error| match error {
+            CommitError::Undone(error) => error.into(),
+            CommitError::Unknown => Refusal::storage_failed(),
+        })
+    }
+
+    /// Begins a transaction that sees one state of the database and changes nothing.
+    pub fn read(&self) -> rusqlite::Result<Begun<'_>> {
+        self.begin("BEGIN DEFERRED")
+    }
+
+    /// Begins a transaction that holds the write lock from the start, so that what it looks up stays true until it
+    /// commits (contract rule C4).
+    pub fn write(&self) -> rusqlite::Result<Begun<'_>> {
+        self.begin("BEGIN IMMEDIATE")
+    }
+
+    fn begin(&self, sql: &'static str) -> rusqlite::Result<Begun<'_>> {
+        run(&self.connection, sql)?;
+        Ok(Begun { connection: &self.connection })
+    }
+
+    /// Returns once all that this connection may have read would survive a power cut (contract rule C2).
+    ///
+    /// An owner has done so when it opened; where others share the file, one of them may have died between its last
+    /// write and the sync.
+    pub fn make_durable(&self) -> Result<(), Refusal> {
+        if self.sharing != Sharing::Shared {
+            return Ok(());
+        }
+        let version = self.data_version()?;
+        if self.durable.get() != Some(version) {
+            sync_all()?;
+            self.durable.set(Some(version));
+        }
+        Ok(())
+    }
+
+    /// Changes when another connection has committed.
+    fn data_version(&self) -> rusqlite::Result<i64> {
+        self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+    }
+
+    /// What is wrong with the file: SQLite's integrity check, effects without their receipt, which the tools' tables
+    /// declare as foreign keys, and the component's own checks.
+    pub fn check(&self, schema: &Schema) -> Result<Vec<String>, Refusal> {
+        const BUILT_IN: [&str; 2] = [
+            "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
+            r#"SELECT 'row ' || ifnull(rowid, '?') || ' of ' || "table" || ' has no receipt' FROM pragma_foreign_key_check"#,
+        ];
+        let mut wrong = Vec::new();
+        for sql in BUILT_IN.iter().chain(schema.checks) {
+            let mut check = self.connection.prepare(sql)?;
+            for sentence in check.query_map([], |row| row.get(0))? {
+                wrong.push(sentence?);
+            }
+        }
+        self.make_durable()?;
+        Ok(wrong)
+    }
+
+    /// Moves the WAL into the database file. Under `shared` and `sole-atomic` there is none.
+    pub fn checkpoint(&self) -> Result<(), Refusal> {
+        if self.sharing == Sharing::Sole {
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// A transaction. Dropped, it is rolled back.
+#[must_use]
+pub(crate) struct Begun<'a> {
+    connection: &'a Connection,
+}
+
+impl Begun<'_> {
+    /// Whether SQLite still has the transaction: an error may have rolled it back
+    /// (<https://sqlite.org/c3ref/get_autocommit.html>), and what ran next would commit alone (contract rule C3).
+    /// Nor does it go on once storage has failed.
+    pub fn is_alive(&self) -> bool {
+        !self.connection.is_autocommit() && !vfs::failed()
+    }
+
+    /// Runs `work` so that its refusal undoes it alone. An error means that this could not be done: the transaction
+    /// must not go on.
+    pub fn savepoint<T, E>(&self, work: impl FnOnce() -> Result<T, E>) -> rusqlite::Result<Result<T, E>> {
+        run(self.connection, "SAVEPOINT one_call")?;
+        let result = work();
+        if self.is_alive() {
+            if result.is_err() {
+                run(self.connection, "ROLLBACK TO one_call")?;
+            }
+            run(self.connection, "RELEASE one_call")?;
+        }
+        Ok(result)
+    }
+
+    /// Commits durably. See [`CommitError`] for what holds after an error.
+    pub fn commit(self) -> Result<(), CommitError> {
+        let result = run(self.connection, "COMMIT");
+        result.map_err(|error| if vfs::failed() { CommitError::Unknown } else { CommitError::Undone(error) })
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        // If the rollback fails, storage has failed, and the next instance rolls back when it opens.
+        if !self.connection.is_autocommit() {
+            _ = run(self.connection, "ROLLBACK");
+        }
+    }
+}
+
+fn run(connection: &Connection, sql: &'static str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+/// The host holds the file for this instance, so SQLite takes its lock once and keeps it.
+fn open_sole(schema: &Schema, journal_mode: &str) -> Result<Connection, Failure> {
+    sync_all()?;
+    let connection = connect()?;
+    // Before the first read: a WAL without shared memory can be opened in this mode only.
+    set(&connection, "locking_mode", "exclusive")?;
+    version(&connection, schema)?;
+    set(&connection, "journal_mode", journal_mode)?;
+    Ok(connection)
+}
+
+fn open_shared(schema: &Schema) -> Result<Connection, Failure> {
+    let mut attempt = 0;
+    loop {
+        match try_open_shared(schema) {
+            // Two instances that convert a WAL at the same moment are in each other's way: both let go and try again.
+            Err(Failure::Storage(error)) if is_in_the_way(&error) && !vfs::failed() && host::wait(attempt) => {
+                attempt += 1;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn is_in_the_way(error: &rusqlite::Error) -> bool {
+    use ErrorCode::{CannotOpen, DatabaseBusy, DatabaseLocked};
+    matches!(error.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked | CannotOpen))
+}
+
+fn try_open_shared(schema: &Schema) -> Result<Connection, Failure> {
+    let connection = connect()?;
+    let is_wal = is_wal();
+    if is_wal {
+        set(&connection, "locking_mode", "exclusive")?;
+    }
+    version(&connection, schema)?;
+    set(&connection, "journal_mode", "truncate")?;
+    if is_wal {
+        set(&connection, "locking_mode", "normal")?;
+        // The exclusive lock is let go at the end of the next read.
+        version(&connection, schema)?;
+    }
+    Ok(connection)
+}
+
+/// How many of the schema's migrations the file has. Tested before anything in it is changed.
+fn version(connection: &Connection, schema: &Schema) -> Result<usize, Failure> {
+    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let version = number("PRAGMA user_version")?;
+    let owner = number("PRAGMA application_id")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    if owner != i64::from(schema.application_id) && (owner, version, tables) != (0, 0, 0) {
+        return Err(Refusal::foreign_database().into());
+    }
+    match usize::try_from(version) {
+        Ok(version) if version <= schema.migrations.len() => Ok(version),
+        _ => Err(Refusal::newer_database().into()),
+    }
+}
+
+fn connect() -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
+    connection.busy_handler(Some(|attempt: i32| host::wait(attempt.unsigned_abs())))?;
+    Ok(connection)
+}
+
+/// Sets a pragma that answers the value now in force, which is the old one where SQLite could not comply.
+fn set(connection: &Connection, pragma: &str, value: &str) -> rusqlite::Result<()> {
+    connection.pragma_update_and_check(None, pragma, value, |row| {
+        let now: String = row.get(0)?;
+        if now.eq_ignore_ascii_case(value) { Ok(()) } else { Err(rusqlite::Error::InvalidQuery) }
+    })
+}
+
+/// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18). What
+/// cannot be read here, SQLite will report.
+fn is_wal() -> bool {
+    host::File::open(Part::Database, false)
+        .and_then(|file| file.read(18, 2))
+        .is_ok_and(|versions| versions.contains(&2))
+}
+
+/// Makes durable what a dead process may have left in the page cache alone.
+fn sync_all() -> Result<(), Refusal> {
+    let failed = || {
+        vfs::fail();
+        Refusal::storage_failed()
+    };
+    for part in [Part::Database, Part::Journal, Part::Wal] {
+        match host::File::open(part, false) {
+            Ok(file) => file.sync().map_err(|_| failed())?,
+            Err(host::Error::NotFound) => {}
+            Err(host::Error::ReadOnly) => return Err(Refusal::read_only()),
+            Err(_) => return Err(failed()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! What a tool may do with the database: read one state of it, and in a transaction change it. No COMMIT, ROLLBACK,
+//! SAVEPOINT, ATTACH or PRAGMA: those are the engine's.
+
+use crate::tool::Registry;
+use crate::{Principal, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+use std::ops::Deref;
+use uuid::Uuid;
+
+/// One state of the database, and who is asking.
+pub struct Snapshot<'a> {
+    connection: &'a Connection,
+    principal: &'a Principal,
+    registry: &'static Registry,
+}
+
+impl<'a> Snapshot<'a> {
+    pub(crate) fn new(connection: &'a Connection, principal: &'a Principal, registry: &'static Registry) -> Self {
+        Snapshot { connection, principal, registry }
+    }
+
+    /// Confines every look-up: a statement that leaves it out shows one customer's data to another.
+    #[must_use]
+    pub fn workspace(&self) -> &str {
+        &self.principal.workspace
+    }
+
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        self.principal
+    }
+
+    /// The component's tools.
+    #[must_use]
+    pub fn registry(&self) -> &'static Registry {
+        self.registry
+    }
+
+    /// The first row of a `SELECT`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// SQLite's. Hand it on with `?`: the engine knows what it means.
+    ///
+    /// # Panics
+    ///
+    /// If `sql` is not one statement that only reads.
+    pub fn query_row<T>(
+        &self,
+        sql: &'static str,
+        parameters: impl Params,
+        row: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        check(sql, &["SELECT", "WITH"]);
+        let mut statement = self.connection.prepare_cached(sql)?;
+        assert!(statement.readonly(), "changes the database: {sql}");
+        statement.query_row(parameters, row).optional()
+    }
+}
+
+/// The transaction in which a tool acts. The engine commits it together with the receipt, or rolls it back.
+pub struct Transaction<'a> {
+    snapshot: Snapshot<'a>,
+    operation_id: Uuid,
+    now: Timestamp,
+}
+
+impl<'a> Transaction<'a> {
+    pub(crate) fn new(snapshot: Snapshot<'a>, operation_id: Uuid, now: Timestamp) -> Self {
+        Transaction { snapshot, operation_id, now }
+    }
+
+    /// The operation that this call is, as its receipt will name it. Store it beside the effect, as a deferred foreign
+    /// key to `receipts`: SQLite then commits no effect without its receipt, and `verify` finds one that lost it.
+    #[must_use]
+    pub fn operation_id(&self) -> Uuid {
+        self.operation_id
+    }
+
+    /// The receipt's `committed_at`.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Runs one `INSERT`, `UPDATE` or `DELETE` and returns how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// SQLite's. Hand it on with `?`: the engine rolls this call back and knows what to answer.
+    ///
+    /// # Panics
+    ///
+    /// If `sql` is another statement.
+    pub fn execute(&self, sql: &'static str, parameters: impl Params) -> rusqlite::Result<usize> {
+        check(sql, &["INSERT", "UPDATE", "DELETE", "REPLACE"]);
+        self.snapshot.connection.prepare_cached(sql)?.execute(parameters)
+    }
+}
+
+impl<'a> Deref for Transaction<'a> {
+    type Target = Snapshot<'a>;
+
+    fn deref(&self) -> &Snapshot<'a> {
+        &self.snapshot
+    }
+}
+
+/// A statement is written by the tool's author, never made from input, so another one is a bug and traps.
+fn check(sql: &str, allowed: &[&str]) {
+    let verb = sql.split_whitespace().next().unwrap_or_default();
+    assert!(allowed.iter().any(|allowed| verb.eq_ignore_ascii_case(allowed)), "expected one of {allowed:?}: {sql}");
+}

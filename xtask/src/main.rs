@@ -1,0 +1,110 @@
+//! The repository's chores, on a machine with rustup's toolchain, a C compiler for the machine itself, and python3.
+//! Each command first sets up what it needs.
+
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+mod demo;
+mod setup;
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+enum Cli {
+    /// Get what building the component takes: the wasm target and a C compiler for it.
+    Setup,
+    /// Build the component and print its path as the last line.
+    Component {
+        #[command(subcommand)]
+        world: Option<World>,
+    },
+    /// Lose an answer, race, revoke: the story of one note on a database in a temporary folder, checked step by step.
+    Demo,
+    /// Build all that tests need and run every test. What follows is handed to `cargo test`.
+    Test {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, Subcommand)]
+enum World {
+    /// The tools, and what only a host may call (the default).
+    Service,
+    /// The tools alone, for hosts that show every export to a model.
+    Tools,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    setup::run()?;
+    match cli {
+        Cli::Setup => println!("ready"),
+        Cli::Component { world } => println!("{}", component(world.unwrap_or(World::Service))?.display()),
+        Cli::Demo => {
+            component(World::Service)?;
+            execute(&mut cargo(&["build", "--package", "host-example"]))?;
+            demo::run(&target_folder()?.join("debug/host-example"))?;
+        }
+        Cli::Test { arguments } => {
+            component(World::Service)?;
+            execute(&mut cargo(&["build", "--package", "host-example"]))?;
+            execute(cargo(&["test", "--workspace"]).args(arguments))?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds the component for one world and returns where it is.
+fn component(world: World) -> Result<PathBuf> {
+    let (features, name): (&[&str], _) = match world {
+        World::Service => (&[], "counterfoil.wasm"),
+        World::Tools => (&["--no-default-features", "--features", "tools"], "counterfoil-tools.wasm"),
+    };
+    // As a cdylib alone, since Cargo does not optimise across crates for a library that is an rlib as well.
+    let arguments = ["rustc", "--lib", "--crate-type", "cdylib", "--profile", "component", "--target", setup::TARGET];
+    execute(cargo(&arguments).args(features))?;
+    let target = target_folder()?;
+    let built = target.join(setup::TARGET).join("component/counterfoil.wasm");
+    let kept = target.join(name);
+    // Both worlds are built into one file. A running test may be reading the old one, so it is replaced at once.
+    let copy = target.join(format!("{name}.{}", std::process::id()));
+    fs::copy(&built, &copy)?;
+    fs::rename(&copy, &kept)?;
+    Ok(kept)
+}
+
+/// This program is in `debug` of the target folder.
+fn target_folder() -> Result<PathBuf> {
+    let program = env::current_exe()?;
+    Ok(program.parent().and_then(Path::parent).ok_or("this program is in no target folder")?.to_owned())
+}
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
+
+/// Runs a command to its end.
+fn execute(command: &mut Command) -> Result<()> {
+    let name = command.get_program().display().to_string();
+    let status = command.status().map_err(|error| format!("cannot run {name}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{name} failed: {status}").into()) }
+}
