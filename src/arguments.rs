@@ -81,6 +81,12 @@ impl<const MAX: usize> Text<MAX> {
 pub struct Integer<const MIN: u32, const MAX: u32>(u32);
 
 impl<const MIN: u32, const MAX: u32> Integer<MIN, MAX> {
+    /// None if it is out of range. For the default of an optional argument.
+    #[must_use]
+    pub fn new(number: u32) -> Option<Self> {
+        (MIN..=MAX).contains(&number).then_some(Integer(number))
+    }
+
     #[must_use]
     pub fn get(self) -> u32 {
         self.0
@@ -169,10 +175,8 @@ impl<const MIN: u32, const MAX: u32> Visitor<'_> for IntegerVisitor<MIN, MAX> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        match u32::try_from(number) {
-            Ok(number) if (MIN..=MAX).contains(&number) => Ok(Integer(number)),
-            _ => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
-        }
+        let integer = u32::try_from(number).ok().and_then(Integer::new);
+        integer.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {

@@ -1,10 +1,10 @@
-//! The world that this component exports. Every function is a pass-through to the engine: a typed one writes its
-//! arguments as JSON, so that each call, however it came, takes the same walk.
+//! The tools as typed functions: the world `tools`. Each writes its arguments as JSON, so that every call, however it
+//! came, takes the same walk.
 
-use crate::bindings::{self, Guest, counterfoil::tools::types};
 use crate::engine::operations::{FindOperation, GetOperation, Operation, State};
 use crate::engine::{self, receipts};
-use crate::refusal::{Code, Refusal};
+use crate::imports::types;
+use crate::refusal::Refusal;
 use crate::tool::{Query, Tool};
 use crate::tools::REGISTRY;
 use crate::tools::automations::{Automation, CreateAutomation, GetAutomation, SetInterval};
@@ -12,11 +12,28 @@ use crate::tools::notes::{CreateNote, GetNote, Note, NoteCreated};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+mod bindings {
+    #![allow(unsafe_code, clippy::all, clippy::pedantic, reason = "generated from the WIT")]
+
+    wit_bindgen::generate!({
+        path: "wit",
+        world: "tools",
+        with: {
+            "counterfoil:tools/caller@0.1.0": crate::imports::caller,
+            "counterfoil:tools/storage@0.1.0": crate::imports::storage,
+            "counterfoil:tools/types@0.1.0": crate::imports::types,
+        },
+    });
+}
+
+#[cfg(feature = "service")]
+crate::serve!(crate::tools::REGISTRY);
+
 struct Component;
 
-bindings::export!(Component with_types_in crate::bindings);
+bindings::export!(Component with_types_in bindings);
 
-impl Guest for Component {
+impl bindings::Guest for Component {
     fn create_note(idempotency_key: String, body: String) -> Result<types::NoteCreated, types::Refusal> {
         let arguments = json!({ "idempotency_key": idempotency_key, "body": body });
         let (NoteCreated { note_id }, receipt) = act::<CreateNote>(&arguments)?;
@@ -119,78 +136,6 @@ impl From<Operation> for types::Operation {
             resource_id: operation.resource_id,
             detail: operation.detail,
             next_action: operation.next_action,
-        }
-    }
-}
-
-impl From<Refusal> for types::Refusal {
-    fn from(refusal: Refusal) -> Self {
-        types::Refusal {
-            code: match refusal.code {
-                Code::Denied => types::RefusalCode::Denied,
-                Code::InvalidArgument => types::RefusalCode::InvalidArgument,
-                Code::Busy => types::RefusalCode::Busy,
-                Code::Unavailable => types::RefusalCode::Unavailable,
-                Code::NotFound => types::RefusalCode::NotFound,
-                Code::KeyExpired => types::RefusalCode::KeyExpired,
-                Code::KeyConflict => types::RefusalCode::KeyConflict,
-                Code::VersionConflict => types::RefusalCode::VersionConflict,
-                Code::Unconfirmed => types::RefusalCode::Unconfirmed,
-            },
-            message: refusal.message.into_owned(),
-            retryable: refusal.retryable,
-            retry_after: refusal.retry_after_ms,
-            next_action: refusal.next_action.into_owned(),
-        }
-    }
-}
-
-#[cfg(feature = "service")]
-mod service {
-    use super::Component;
-    use crate::bindings::counterfoil::tools::types;
-    use crate::bindings::exports::counterfoil::tools::{toolbox, upkeep};
-    use crate::tools::REGISTRY;
-    use crate::{engine, reply};
-
-    impl toolbox::Guest for Component {
-        fn describe() -> Vec<toolbox::Description> {
-            let describe = |tool: crate::tool::Description| toolbox::Description {
-                name: tool.name.to_owned(),
-                title: tool.title.to_owned(),
-                description: tool.description,
-                input_schema: tool.input_schema,
-                output_schema: tool.output_schema,
-                permission: tool.permission.map(str::to_owned),
-                read_only: tool.read_only,
-                destructive: tool.destructive,
-                // By their keys, and by reading only.
-                idempotent: true,
-                // Nothing outside the database is touched.
-                open_world: false,
-            };
-            REGISTRY.describe().into_iter().map(describe).collect()
-        }
-
-        fn call(invocations: Vec<toolbox::Invocation>) -> Vec<toolbox::Reply> {
-            let calls: Vec<_> = invocations.iter().map(|call| (call.tool.as_str(), call.arguments.as_str())).collect();
-            let outcomes = engine::run(&REGISTRY, &calls);
-            let answer = |outcome| toolbox::Reply { body: reply::json(&outcome), refused: outcome.is_err() };
-            outcomes.into_iter().map(answer).collect()
-        }
-    }
-
-    impl upkeep::Guest for Component {
-        fn verify() -> Result<Vec<String>, types::Refusal> {
-            Ok(crate::upkeep::verify(&REGISTRY)?)
-        }
-
-        fn checkpoint() -> Result<(), types::Refusal> {
-            Ok(crate::upkeep::checkpoint(&REGISTRY)?)
-        }
-
-        fn close() -> Result<(), types::Refusal> {
-            Ok(crate::upkeep::close()?)
         }
     }
 }

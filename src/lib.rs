@@ -11,8 +11,8 @@
 //! | [`refusal`] | why a call failed, and what SQLite's errors mean |
 //! | [`reply`] | the JSON that answers a call, and its schema |
 //! | [`storage`] | open, migrate, transactions; what a tool may do with the database; SQLite's VFS |
-//! | [`upkeep`] | verify, checkpoint, close |
-//! | `tools`, `exports` | notes and automations, and the world they are exported as: the feature `service` |
+//! | [`serving`] | the exports for a host that serves agents: [`serve!`] |
+//! | `tools`, `exports` | notes and automations, and their typed functions: the features `service` and `tools` |
 //!
 //! Without its features the crate is the engine as a library: it imports `counterfoil:tools/caller` and
 //! `counterfoil:tools/storage`, exports nothing, and lets another component offer tools of its own.
@@ -24,28 +24,18 @@ pub mod engine;
 mod exports;
 pub mod refusal;
 pub mod reply;
+pub mod serving;
 pub mod storage;
 mod timestamp;
 pub mod tool;
 #[cfg(feature = "tools")]
 pub mod tools;
-pub mod upkeep;
 
 pub use imports::caller::Principal;
 pub use refusal::Refusal;
 pub use timestamp::Timestamp;
 
-use bindings::counterfoil::tools as imports;
-
-#[allow(missing_docs, unsafe_code, clippy::all, clippy::pedantic, reason = "generated")]
-mod bindings {
-    #[cfg(not(feature = "tools"))]
-    wit_bindgen::generate!({ path: "wit", world: "imports" });
-    #[cfg(all(feature = "tools", not(feature = "service")))]
-    wit_bindgen::generate!({ path: "wit", world: "tools" });
-    #[cfg(feature = "service")]
-    wit_bindgen::generate!({ path: "wit", world: "service" });
-}
+use serving::bindings::counterfoil::tools as imports;
 
 impl Principal {
     /// # Errors

@@ -112,13 +112,7 @@ impl Refusal {
         retryable: bool,
         next_action: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Refusal {
-            code,
-            message: message.into(),
-            retryable,
-            retry_after_ms: None,
-            next_action: next_action.into(),
-        }
+        Refusal { code, message: message.into(), retryable, retry_after_ms: None, next_action: next_action.into() }
     }
 
     pub(crate) fn no_caller() -> Self {
@@ -226,11 +220,7 @@ impl Refusal {
     }
 
     pub(crate) fn damaged() -> Self {
-        Self::unavailable(
-            "The database is damaged.",
-            false,
-            "Ask an operator to run verify and to restore a backup.",
-        )
+        Self::unavailable("The database is damaged.", false, "Ask an operator to run verify and to restore a backup.")
     }
 
     fn unavailable(

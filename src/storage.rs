@@ -294,8 +294,7 @@ fn version(connection: &Connection, schema: &Schema) -> Result<usize, Failure> {
 }
 
 fn connect() -> rusqlite::Result<Connection> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
     connection.busy_handler(Some(|attempt: i32| host::wait(attempt.unsigned_abs())))?;
     Ok(connection)

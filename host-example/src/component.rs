@@ -1,7 +1,7 @@
 //! The component: compiled once, instantiated for a caller and a storage, called.
 
 use crate::bindings::counterfoil::tools::{caller, storage, types};
-use crate::bindings::{Service, ServicePre};
+use crate::bindings::{Serving, ServingPre};
 use crate::{Description, Invocation, Principal, Reply, Storage};
 use serde::Deserialize;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Host {
         Ok(Host { component, limits })
     }
 
-    /// An instance of the world `service`. `caller` says who makes call number n of a batch; none denies it.
+    /// An instance of the world `serving`, which `service` includes. `caller` says who makes call number n of a batch; none denies it.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Host {
         storage: impl Storage,
     ) -> Result<Instance> {
         let mut store = self.store(caller, storage);
-        let exports = ServicePre::new(self.component.clone())?.instantiate(&mut store)?;
+        let exports = ServingPre::new(self.component.clone())?.instantiate(&mut store)?;
         Ok(Instance { store, exports })
     }
 
@@ -176,7 +176,7 @@ impl caller::Host for State {
 /// the same key, on another.
 pub struct Instance {
     store: Store<State>,
-    exports: Service,
+    exports: Serving,
 }
 
 impl Instance {
@@ -255,12 +255,7 @@ impl Instance {
         self.run(|store, exports| exports.counterfoil_tools_upkeep().call_close(store))
     }
 
-    /// Makes one call of any export: see [`Service`] for the typed functions.
-    ///
-    /// # Errors
-    ///
-    /// A trap.
-    pub fn run<T>(&mut self, call: impl FnOnce(&mut Store<State>, &Service) -> Result<T>) -> Result<T> {
+    fn run<T>(&mut self, call: impl FnOnce(&mut Store<State>, &Serving) -> Result<T>) -> Result<T> {
         self.store.data_mut().begin_call();
         let result = call(&mut self.store, &self.exports);
         self.store.data_mut().is_spent |= result.is_err();

@@ -42,7 +42,7 @@ pub use bindings::exports::counterfoil::tools::toolbox::{Description, Invocation
 pub mod bindings {
     wasmtime::component::bindgen!({
         path: "../wit",
-        world: "service",
+        world: "serving",
         imports: { default: trappable },
         additional_derives: [PartialEq, PartialOrd],
         with: { "counterfoil:tools/storage.file": crate::storage::OpenFile },

@@ -100,7 +100,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let storage = open(cli.db.as_deref())?;
             let mut arguments = arguments(&json)?;
             let mut instance = host()?.instance(move |_| Some(principal.clone()), storage)?;
-            if lacks_key(&arguments) && instance.describe()?.iter().any(|known| known.name == tool && !known.read_only) {
+            if lacks_key(&arguments) && instance.describe()?.iter().any(|known| known.name == tool && !known.read_only)
+            {
                 arguments = with_new_key(&arguments);
             }
             let reply = instance.call_one(&tool, &arguments).map_err(|error| {
@@ -134,10 +135,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
 }
 
-/// `cargo` builds this program into a folder beside that of the component.
+/// In the target folder, in which this program is as well.
 fn built_component() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let built = |folder: &Path| folder.join("wasm32-wasip2/component/counterfoil.wasm");
+    let built = |folder: &Path| folder.join("counterfoil.wasm");
     let found = program.ancestors().map(built).find(|file| file.is_file());
     found.ok_or_else(|| "there is no component: run `cargo xtask component`, or name it with --component".to_owned())
 }

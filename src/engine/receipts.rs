@@ -37,11 +37,7 @@ struct Stored {
 }
 
 /// The earlier answer to this call, if its key has led to one.
-pub(super) fn replay<T: Tool>(
-    database: &Snapshot<'_>,
-    tool: &T,
-    canonical: &str,
-) -> Result<Option<Reply>, Failure> {
+pub(super) fn replay<T: Tool>(database: &Snapshot<'_>, tool: &T, canonical: &str) -> Result<Option<Reply>, Failure> {
     let principal = database.principal();
     let stored = database.query_row(
         "SELECT revision, arguments, result, operation_id, committed_at, valid_until FROM receipts

@@ -1,0 +1,14 @@
+//! The guarantees, each a test named after it, through the host: real components, files and processes.
+
+mod harness;
+
+mod batches;
+mod cli;
+mod concurrency;
+mod contract;
+mod crashes;
+mod disk;
+mod faults;
+mod input;
+mod library;
+mod tidy;

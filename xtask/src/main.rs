@@ -4,7 +4,7 @@
 use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::{env, fs};
+use std::{env, fs, process};
 
 mod demo;
 mod setup;
@@ -21,6 +21,8 @@ enum Cli {
         #[command(subcommand)]
         world: Option<World>,
     },
+    /// Build the program `host-example` and print its path as the last line.
+    Host,
     /// Lose an answer, race, revoke: the story of one note on a database in a temporary folder, checked step by step.
     Demo,
     /// Build all that tests need and run every test. What follows is handed to `cargo test`.
@@ -36,6 +38,8 @@ enum World {
     Service,
     /// The tools alone, for hosts that show every export to a model.
     Tools,
+    /// Not this component, but that of `tests/tools`.
+    Test,
 }
 
 fn main() -> ExitCode {
@@ -53,14 +57,16 @@ fn run(cli: Cli) -> Result<()> {
     match cli {
         Cli::Setup => println!("ready"),
         Cli::Component { world } => println!("{}", component(world.unwrap_or(World::Service))?.display()),
+        Cli::Host => println!("{}", host()?.display()),
         Cli::Demo => {
             component(World::Service)?;
-            execute(&mut cargo(&["build", "--package", "host-example"]))?;
-            demo::run(&target_folder()?.join("debug/host-example"))?;
+            demo::run(&host()?)?;
         }
         Cli::Test { arguments } => {
-            component(World::Service)?;
-            execute(&mut cargo(&["build", "--package", "host-example"]))?;
+            for world in [World::Service, World::Tools, World::Test] {
+                component(world)?;
+            }
+            host()?;
             execute(cargo(&["test", "--workspace"]).args(arguments))?;
         }
     }
@@ -69,21 +75,39 @@ fn run(cli: Cli) -> Result<()> {
 
 /// Builds the component for one world and returns where it is.
 fn component(world: World) -> Result<PathBuf> {
-    let (features, name): (&[&str], _) = match world {
-        World::Service => (&[], "counterfoil.wasm"),
-        World::Tools => (&["--no-default-features", "--features", "tools"], "counterfoil-tools.wasm"),
-    };
     // As a cdylib alone, since Cargo does not optimise across crates for a library that is an rlib as well.
-    let arguments = ["rustc", "--lib", "--crate-type", "cdylib", "--profile", "component", "--target", setup::TARGET];
-    execute(cargo(&arguments).args(features))?;
+    const LIBRARY: [&str; 6] = ["rustc", "--lib", "--crate-type", "cdylib", "--profile", "component"];
     let target = target_folder()?;
-    let built = target.join(setup::TARGET).join("component/counterfoil.wasm");
-    let kept = target.join(name);
-    // Both worlds are built into one file. A running test may be reading the old one, so it is replaced at once.
-    let copy = target.join(format!("{name}.{}", std::process::id()));
+    // Cargo gives every build of one library the same file name, whatever its features, and takes the file of one for
+    // that of another. So each has a folder of its own.
+    let (mut cargo, built, kept) = match world {
+        World::Service => {
+            (cargo(&LIBRARY), target.join("wasm32-wasip2/component/counterfoil.wasm"), "counterfoil.wasm")
+        }
+        World::Tools => {
+            let folder = target.join("world-tools");
+            let mut cargo = cargo(&LIBRARY);
+            cargo.args(["--no-default-features", "--features", "tools", "--target-dir"]).arg(&folder);
+            (cargo, folder.join("wasm32-wasip2/component/counterfoil.wasm"), "counterfoil-tools.wasm")
+        }
+        World::Test => (
+            cargo(&["build", "--package", "test-tools"]),
+            target.join("wasm32-wasip2/debug/test_tools.wasm"),
+            "test-tools.wasm",
+        ),
+    };
+    execute(cargo.args(["--target", setup::TARGET]))?;
+    let kept = target.join(kept);
+    // A running program may be reading the file, so it is replaced as a whole.
+    let copy = kept.with_extension(process::id().to_string());
     fs::copy(&built, &copy)?;
     fs::rename(&copy, &kept)?;
     Ok(kept)
+}
+
+fn host() -> Result<PathBuf> {
+    execute(&mut cargo(&["build", "--package", "host-example"]))?;
+    Ok(target_folder()?.join("debug/host-example"))
 }
 
 /// This program is in `debug` of the target folder.

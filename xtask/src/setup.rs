@@ -27,7 +27,8 @@ fn target() -> Result<()> {
     }
     eprintln!("setup: adding the Rust target {TARGET}");
     execute(Command::new("rustup").args(["target", "add", TARGET])).map_err(|error| {
-        format!("{error}\nInstall the standard library for {TARGET}: see https://rustup.rs, or your distribution").into()
+        format!("{error}\nInstall the standard library for {TARGET}: see https://rustup.rs, or your distribution")
+            .into()
     })
 }
 
@@ -44,7 +45,9 @@ fn compiler() -> Result<()> {
     if found(true) {
         return Ok(());
     }
-    eprintln!("setup: no C compiler for wasm32-wasi is here; putting ziglang {ZIGLANG} from PyPI into the target folder");
+    eprintln!(
+        "setup: no C compiler for wasm32-wasi is here; putting ziglang {ZIGLANG} from PyPI into the target folder"
+    );
     let ready = target.join("ziglang");
     let partial = target.join("ziglang.partial");
     // What an interrupted run left.
@@ -73,7 +76,11 @@ fn install(folder: &Path) -> Result<()> {
     let has_pip = pip(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
     if has_pip.map_err(|error| format!("cannot run python3: {error}"))?.success() {
         let requirement = format!("ziglang=={ZIGLANG}");
-        execute(pip(&["install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target"]).arg(folder).arg(requirement))
+        execute(
+            pip(&["install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target"])
+                .arg(folder)
+                .arg(requirement),
+        )
     } else {
         execute(Command::new("python3").arg(root().join("xtask/wheel.py")).args(["ziglang", ZIGLANG]).arg(folder))
     }

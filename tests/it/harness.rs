@@ -1,0 +1,263 @@
+//! The verbs of the tests: real components, real files, real processes.
+
+use host_example::{Files, Host, Instance, Invocation, Limits, Principal, Storage};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// What `cargo xtask` prints as its last line: the path of what it built.
+fn xtask(arguments: &[&str]) -> PathBuf {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
+    let output = cargo.stderr(Stdio::inherit()).output().expect("cargo runs");
+    assert!(output.status.success(), "cargo xtask {arguments:?} failed");
+    String::from_utf8(output.stdout).unwrap().lines().last().expect("a path").into()
+}
+
+/// The component for the world `service`.
+pub fn component() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| xtask(&["component"]))
+}
+
+/// The component for the world `tools` alone.
+pub fn tools_component() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| xtask(&["component", "tools"]))
+}
+
+/// The component of `tests/tools`, which has tools of its own.
+pub fn test_component() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| xtask(&["component", "test"]))
+}
+
+/// The program `host-example`.
+pub fn host_program() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| xtask(&["host"]))
+}
+
+/// The host with this project's component.
+pub fn host() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    HOST.get_or_init(|| Host::load(component(), Limits::default()).unwrap())
+}
+
+/// The host with the tests' own component, and limits that are soon reached.
+pub fn test_host() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    let limits = Limits { computing: Duration::from_millis(500), ..Limits::default() };
+    HOST.get_or_init(|| Host::load(test_component(), limits).unwrap())
+}
+
+pub fn principal(who: &str, permissions: &[&str]) -> Principal {
+    let (subject, workspace) = who.split_once('@').expect("SUBJECT@WORKSPACE");
+    Principal {
+        workspace: workspace.to_owned(),
+        subject: subject.to_owned(),
+        permissions: permissions.iter().map(|&name| name.to_owned()).collect(),
+    }
+}
+
+/// Everything that the tools ask for.
+pub const ALL: [&str; 5] = ["read", "write-notes", "write-automations", "maintain", "mark"];
+
+pub fn ada() -> Principal {
+    principal("ada@acme", &ALL)
+}
+
+pub fn bo() -> Principal {
+    principal("bo@acme", &ALL)
+}
+
+/// Of another workspace than Ada's.
+pub fn cy() -> Principal {
+    principal("cy@other", &ALL)
+}
+
+/// A database file in a folder of its own, removed at the end.
+pub struct Database {
+    folder: TempDir,
+}
+
+impl Database {
+    pub fn new() -> Database {
+        Database { folder: TempDir::new().unwrap() }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("test.db")
+    }
+
+    /// A new instance that shares the file with others, called by Ada.
+    pub fn shared(&self) -> Client {
+        Client::new(host(), Files::shared(&self.path()).unwrap())
+    }
+
+    /// A new instance that owns the file, called by Ada.
+    pub fn sole(&self) -> Client {
+        Client::new(host(), Files::sole(&self.path(), Duration::from_secs(2)).unwrap())
+    }
+
+    /// The `host-example` program on this database, as Ada.
+    pub fn program(&self, arguments: &[&str]) -> Command {
+        let mut program = Command::new(host_program());
+        program.arg("--db").arg(self.path()).args(["--as", "ada@acme", "--allow", &ALL.join(",")]).args(arguments);
+        program
+    }
+
+    /// Starts a call in a process of its own.
+    pub fn start(&self, tool: &str, arguments: &Value) -> Child {
+        let mut program = self.program(&["call", tool, &arguments.to_string()]);
+        program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A call in a process of its own: its exit code and reply.
+    pub fn call_in_process(&self, tool: &str, arguments: &Value) -> (i32, Value) {
+        finish(self.start(tool, arguments))
+    }
+
+    /// What the native sqlite3 program answers, its columns separated by `|`.
+    pub fn sql(&self, sql: &str) -> String {
+        self.try_sql(sql).unwrap()
+    }
+
+    pub fn try_sql(&self, sql: &str) -> Result<String, String> {
+        let output = native(&self.path(), sql).output().unwrap();
+        if output.status.success() {
+            Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
+        } else {
+            Err(String::from_utf8(output.stderr).unwrap())
+        }
+    }
+
+    pub fn count(&self, table: &str) -> String {
+        self.sql(&format!("SELECT count(*) FROM {table}"))
+    }
+}
+
+/// The exit code and the reply of a process that was started with [`Database::start`].
+pub fn finish(process: Child) -> (i32, Value) {
+    let output = process.wait_with_output().unwrap();
+    let reply = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    });
+    (output.status.code().expect("an exit code"), reply)
+}
+
+/// The native sqlite3 program; where it is not installed, python3's SQLite in its place.
+pub fn native(database: &Path, sql: &str) -> Command {
+    static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
+    let mut program = if *IS_INSTALLED.get_or_init(|| Command::new("sqlite3").arg("--version").output().is_ok()) {
+        let mut sqlite3 = Command::new("sqlite3");
+        sqlite3.arg("-bail");
+        sqlite3
+    } else {
+        let mut python = Command::new("python3");
+        python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/sqlite3.py"));
+        python
+    };
+    program.arg(database).arg(sql);
+    program
+}
+
+/// One instance, and who calls it: by default Ada.
+pub struct Client {
+    pub instance: Instance,
+    callers: Arc<Mutex<Vec<Option<Principal>>>>,
+}
+
+impl Client {
+    pub fn new(host: &Host, storage: impl Storage) -> Client {
+        let callers = Arc::new(Mutex::new(vec![Some(ada())]));
+        let asked = Arc::clone(&callers);
+        let caller = move |call: u32| {
+            let callers = asked.lock().unwrap();
+            callers.get(call as usize).or(callers.last()).cloned().flatten()
+        };
+        Client { instance: host.instance(caller, storage).unwrap(), callers }
+    }
+
+    /// From now on all calls are this one's.
+    pub fn caller(&mut self, principal: impl Into<Option<Principal>>) -> &mut Client {
+        self.callers(vec![principal.into()])
+    }
+
+    /// Who makes each call of the next batches.
+    pub fn callers(&mut self, principals: Vec<Option<Principal>>) -> &mut Client {
+        *self.callers.lock().unwrap() = principals;
+        self
+    }
+
+    /// A call and its reply, which fits the tool's output schema.
+    pub fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        self.call_text(tool, &arguments.to_string())
+    }
+
+    pub fn call_text(&mut self, tool: &str, arguments: &str) -> Value {
+        let reply = self.instance.call_one(tool, arguments).unwrap();
+        let body: Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(reply.refused, body["status"] == "refused", "{body}");
+        body
+    }
+
+    /// One commit for all; an error if the instance trapped.
+    pub fn try_batch(&mut self, calls: &[(&str, Value)]) -> wasmtime::Result<Vec<Value>> {
+        let calls: Vec<_> = calls
+            .iter()
+            .map(|(tool, arguments)| Invocation { tool: (*tool).to_owned(), arguments: arguments.to_string() })
+            .collect();
+        let replies = self.instance.call(&calls)?;
+        Ok(replies.iter().map(|reply| serde_json::from_str(&reply.body).unwrap()).collect())
+    }
+
+    pub fn batch(&mut self, calls: &[(&str, Value)]) -> Vec<Value> {
+        self.try_batch(calls).unwrap()
+    }
+
+    pub fn verify(&mut self) -> Vec<String> {
+        self.instance.verify().unwrap().unwrap()
+    }
+}
+
+pub fn note(key: &str, body: &str) -> Value {
+    json!({ "idempotency_key": key, "body": body })
+}
+
+pub fn automation(key: &str, minutes: u32) -> Value {
+    json!({ "idempotency_key": key, "interval_minutes": minutes })
+}
+
+pub fn interval(key: &str, automation: &Value, version: u32, minutes: u32) -> Value {
+    json!({
+        "idempotency_key": key,
+        "automation_id": automation["automation_id"],
+        "expected_version": version,
+        "interval_minutes": minutes,
+    })
+}
+
+#[track_caller]
+pub fn assert_fresh(reply: &Value) {
+    assert_eq!((&reply["status"], &reply["replayed"]), (&json!("succeeded"), &json!(false)), "{reply}");
+}
+
+/// The same answer as the first, apart from the mark.
+#[track_caller]
+pub fn assert_replay_of(first: &Value, replay: &Value) {
+    assert_fresh(first);
+    let mut expected = first.clone();
+    expected["replayed"] = true.into();
+    assert_eq!(*replay, expected);
+}
+
+#[track_caller]
+pub fn assert_refused(reply: &Value, code: &str) {
+    assert_eq!((&reply["status"], &reply["code"]), (&json!("refused"), &json!(code)), "{reply}");
+    assert_eq!(reply["replayed"], false);
+    assert!(reply["message"].is_string() && reply["next_action"].is_string(), "{reply}");
+}
