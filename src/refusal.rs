@@ -82,11 +82,7 @@ impl From<rusqlite::Error> for Refusal {
         };
         match sqlite.code {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => Self::busy(),
-            ErrorCode::DiskFull => Self::unavailable(
-                "There is no space left for the database.",
-                true,
-                "Ask an operator to free space, then repeat the call with the same key.",
-            ),
+            ErrorCode::DiskFull => Self::no_space(),
             ErrorCode::ReadOnly => Self::read_only(),
             ErrorCode::NotADatabase => {
                 Self::unavailable("The file is not a SQLite database.", false, "Ask an operator to name another file.")
@@ -196,6 +192,14 @@ impl Refusal {
             "The storage of the database failed.",
             true,
             "Repeat the call with the same key; if it fails again, ask an operator to look at the disk.",
+        )
+    }
+
+    pub(crate) fn no_space() -> Self {
+        Self::unavailable(
+            "There is no space left for the database.",
+            true,
+            "Ask an operator to free space, then repeat the call with the same key.",
         )
     }
 

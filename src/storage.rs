@@ -235,8 +235,9 @@ fn run(connection: &Connection, sql: &'static str) -> rusqlite::Result<()> {
 
 /// The host holds the file for this instance, so SQLite takes its lock once and keeps it.
 fn open_sole(schema: &Schema, journal_mode: &str) -> Result<Connection, Failure> {
-    sync_all()?;
     let connection = connect()?;
+    // Now that the file is there, so that its existence is durable as well.
+    sync_all()?;
     // Before the first read: a WAL without shared memory can be opened in this mode only.
     set(&connection, "locking_mode", "exclusive")?;
     version(&connection, schema)?;
@@ -264,7 +265,7 @@ fn is_in_the_way(error: &rusqlite::Error) -> bool {
 
 fn try_open_shared(schema: &Schema) -> Result<Connection, Failure> {
     let connection = connect()?;
-    let is_wal = is_wal();
+    let is_wal = is_wal()?;
     if is_wal {
         set(&connection, "locking_mode", "exclusive")?;
     }
@@ -308,26 +309,18 @@ fn set(connection: &Connection, pragma: &str, value: &str) -> rusqlite::Result<(
     })
 }
 
-/// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18). What
-/// cannot be read here, SQLite will report.
-fn is_wal() -> bool {
-    host::File::open(Part::Database, false)
-        .and_then(|file| file.read(18, 2))
-        .is_ok_and(|versions| versions.contains(&2))
+/// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18).
+fn is_wal() -> Result<bool, Refusal> {
+    let file = host::File::open(Part::Database, false).map_err(vfs::refusal)?;
+    Ok(file.read(18, 2).map_err(vfs::refusal)?.contains(&2))
 }
 
 /// Makes durable what a dead process may have left in the page cache alone.
 fn sync_all() -> Result<(), Refusal> {
-    let failed = || {
-        vfs::fail();
-        Refusal::storage_failed()
-    };
     for part in [Part::Database, Part::Journal, Part::Wal] {
         match host::File::open(part, false) {
-            Ok(file) => file.sync().map_err(|_| failed())?,
             Err(host::Error::NotFound) => {}
-            Err(host::Error::ReadOnly) => return Err(Refusal::read_only()),
-            Err(_) => return Err(failed()),
+            file => file.and_then(|file| file.sync().map_err(|_| host::Error::Io)).map_err(vfs::refusal)?,
         }
     }
     Ok(())

@@ -133,12 +133,9 @@ impl Storage for Files {
         }
     }
 
-    fn remove(&mut self, part: Part, durable: bool) -> Result<(), Error> {
+    fn remove(&mut self, part: Part) -> Result<(), Error> {
         fs::remove_file(self.path(part)).map_err(|error| reason("remove", &error))?;
-        if durable {
-            self.folder().and_then(|folder| folder.sync_all()).map_err(|error| reason("sync", &error))?;
-        }
-        Ok(())
+        self.folder().and_then(|folder| folder.sync_all()).map_err(|error| reason("sync", &error))
     }
 }
 

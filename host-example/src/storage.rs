@@ -14,7 +14,7 @@ pub trait Storage: Send + 'static {
     fn sharing(&self) -> Sharing;
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error>;
     fn exists(&mut self, part: Part) -> Result<bool, Error>;
-    fn remove(&mut self, part: Part, durable: bool) -> Result<(), Error>;
+    fn remove(&mut self, part: Part) -> Result<(), Error>;
 }
 
 /// One open part. Dropping it releases its locks.
@@ -61,8 +61,8 @@ impl Host for State {
         self.pass(|state| Ok(state.storage.exists(part)))
     }
 
-    fn remove(&mut self, part: Part, durable: bool) -> Result<Result<(), Error>> {
-        self.pass(|state| Ok(state.storage.remove(part, durable)))
+    fn remove(&mut self, part: Part) -> Result<Result<(), Error>> {
+        self.pass(|state| Ok(state.storage.remove(part)))
     }
 
     fn wait(&mut self, attempt: u32) -> Result<bool> {

@@ -13,6 +13,7 @@
 #![cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "a native SQLite has an operating system"))]
 
 use crate::imports::storage::{self, Error, LockLevel, Part};
+use crate::refusal::Refusal;
 use rusqlite::ffi;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -27,28 +28,39 @@ pub fn failed() -> bool {
     FAILED.load(Relaxed)
 }
 
-/// Storage failed on another way than through SQLite.
-pub fn fail() {
-    FAILED.store(true, Relaxed);
+/// What an error of the host's means to a caller, where it did not pass through SQLite.
+pub fn refusal(error: Error) -> Refusal {
+    match error {
+        Error::ReadOnly => Refusal::read_only(),
+        Error::NoSpace => Refusal::no_space(),
+        Error::NotFound | Error::Io => {
+            FAILED.store(true, Relaxed);
+            Refusal::storage_failed()
+        }
+    }
 }
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// SQLite's result code for an error of the host. `io` is the one for the operation that failed.
+/// SQLite's result code for an error of the host, where nothing was changed and SQLite knows how to go on: it could not
+/// open a file, or had no room to write. `io` is the code for an operation that failed otherwise.
 fn code(error: Error, io: c_int) -> c_int {
     match error {
         Error::NoSpace => ffi::SQLITE_FULL,
         Error::ReadOnly => ffi::SQLITE_READONLY,
         Error::NotFound => ffi::SQLITE_CANTOPEN,
-        Error::Io => {
-            fail();
-            io
-        }
+        Error::Io => failed_with(io),
     }
 }
 
+fn failed_with(io: c_int) -> c_int {
+    FAILED.store(true, Relaxed);
+    io
+}
+
+/// For all other operations. SQLite makes some of them after its commit, so whatever they say, the state is uncertain.
 fn done(result: Result<(), Error>, io: c_int) -> c_int {
-    result.map_or_else(|error| code(error, io), |()| ffi::SQLITE_OK)
+    result.map_or_else(|_| failed_with(io), |()| ffi::SQLITE_OK)
 }
 
 /// What SQLite knows as a `sqlite3_file`: the base comes first, as it requires.
@@ -159,8 +171,10 @@ fn part(name: *const c_char) -> Part {
     }
 }
 
-unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync_directory: c_int) -> c_int {
-    match storage::remove(part(name), sync_directory != 0) {
+unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, _: c_int) -> c_int {
+    // Always durable, though SQLite asks for it only under synchronous=EXTRA: a removed journal or WAL that is back after
+    // a power cut would undo or overwrite what was committed since.
+    match storage::remove(part(name)) {
         Err(Error::NotFound) => ffi::SQLITE_IOERR_DELETE_NOENT,
         result => done(result, ffi::SQLITE_IOERR_DELETE),
     }
@@ -245,7 +259,7 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, size: 
     // SAFETY: see `this`; `out` has room for `size` bytes.
     let (file, out) = unsafe { (this(file), std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize)) };
     match file.file.read(offset as u64, size as u32) {
-        Err(error) => code(error, ffi::SQLITE_IOERR_READ),
+        Err(_) => failed_with(ffi::SQLITE_IOERR_READ),
         Ok(bytes) if bytes.len() == out.len() => {
             out.copy_from_slice(&bytes);
             ffi::SQLITE_OK
@@ -256,14 +270,15 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, size: 
             out[bytes.len()..].fill(0);
             ffi::SQLITE_IOERR_SHORT_READ
         }
-        Ok(_) => code(Error::Io, ffi::SQLITE_IOERR_READ),
+        Ok(_) => failed_with(ffi::SQLITE_IOERR_READ),
     }
 }
 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, size: c_int, offset: i64) -> c_int {
     // SAFETY: see `this`; `bytes` points to `size` bytes.
     let (file, bytes) = unsafe { (this(file), std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize)) };
-    done(file.file.write(offset as u64, bytes), ffi::SQLITE_IOERR_WRITE)
+    let written = file.file.write(offset as u64, bytes);
+    written.map_or_else(|error| code(error, ffi::SQLITE_IOERR_WRITE), |()| ffi::SQLITE_OK)
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
@@ -275,8 +290,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
     // SAFETY: see `this`.
     let file = unsafe { this(file) };
-    // Whatever made a sync fail, what reached the disk is uncertain.
-    done(file.file.sync().map_err(|_| Error::Io), ffi::SQLITE_IOERR_FSYNC)
+    done(file.file.sync(), ffi::SQLITE_IOERR_FSYNC)
 }
 
 unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {
@@ -297,7 +311,7 @@ unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
         return ffi::SQLITE_OK;
     }
     match file.file.lock(wanted) {
-        Err(error) => code(error, ffi::SQLITE_IOERR_LOCK),
+        Err(_) => failed_with(ffi::SQLITE_IOERR_LOCK),
         Ok(held) => {
             file.held = held;
             if held >= wanted { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY }
