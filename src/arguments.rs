@@ -31,20 +31,24 @@ pub(crate) fn parse<A: DeserializeOwned>(json: &str) -> Result<A, Refusal> {
     let mut json = serde_json::Deserializer::from_str(json);
     let arguments = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let wrong = shorten(error.into_inner().to_string());
-        Refusal::invalid_argument(if path == "." { wrong } else { format!("{}: {wrong}", shorten(path)) })
+        let wrong = shorten(&error.into_inner().to_string(), 250);
+        // No path, or one that was not yet known.
+        let nowhere = path == "." || path == "?";
+        Refusal::invalid_argument(if nowhere { wrong } else { format!("{}: {wrong}", shorten(&path, 60)) })
     })?;
     json.end().map_err(|error| Refusal::invalid_argument(error.to_string()))?;
     Ok(arguments)
 }
 
-/// Messages repeat what the caller wrote, which may be long.
-fn shorten(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(200) {
-        text.truncate(end);
-        text.push('…');
+/// Messages repeat what the caller wrote, which may be long, and end with what was expected.
+fn shorten(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
     }
-    text
+    let start = text.chars().take(most / 4);
+    let end = text.chars().skip(length - (most - most / 4));
+    start.chain(['…']).chain(end).collect()
 }
 
 /// An idempotency key: 1 to 128 of `A-Z a-z 0-9 _ -`, chosen by the caller before the first attempt at one intended
@@ -209,7 +213,21 @@ deserialize! {
     [] Key, deserialize_str, TextVisitor(PhantomData);
     [] Id, deserialize_str, TextVisitor(PhantomData);
     [const MAX: usize] Text<MAX>, deserialize_str, TextVisitor(PhantomData);
-    [const MIN: u32, const MAX: u32] Integer<MIN, MAX>, deserialize_any, IntegerVisitor;
+}
+
+impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Integer<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IntegerVisitor).map_err(|error| {
+            let error = error.to_string();
+            // A number that no type can hold never reaches the visitor.
+            let missing = if error.contains("expected") {
+                String::new()
+            } else {
+                format!(", expected an integer from {MIN} to {MAX}")
+            };
+            D::Error::custom(error + &missing)
+        })
+    }
 }
 
 macro_rules! schema {

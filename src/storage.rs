@@ -281,10 +281,11 @@ fn try_open_shared(schema: &Schema) -> Result<Connection, Failure> {
 
 /// How many of the schema's migrations the file has. Tested before anything in it is changed.
 fn version(connection: &Connection, schema: &Schema) -> Result<usize, Failure> {
-    let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let version = number("PRAGMA user_version")?;
-    let owner = number("PRAGMA application_id")?;
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    // One statement, since another instance may be making the tables at this moment.
+    const SQL: &str = "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
+                       FROM pragma_user_version, pragma_application_id";
+    let (version, owner, tables): (i64, i64, i64) =
+        connection.query_row(SQL, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     if owner != i64::from(schema.application_id) && (owner, version, tables) != (0, 0, 0) {
         return Err(Refusal::foreign_database().into());
     }

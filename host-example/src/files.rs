@@ -94,6 +94,22 @@ impl Files {
     }
 }
 
+impl Drop for Files {
+    fn drop(&mut self) {
+        if let Some(file) = &self.owned {
+            release(file);
+        }
+    }
+}
+
+/// Closing is not enough: a process that another thread is just starting holds a copy of the descriptor, and with it
+/// the lock, until it has become another program.
+fn release(file: &File) {
+    if let Err(error) = set(file, F_UNLCK, ALL) {
+        tracing::error!(%error, "cannot unlock the database");
+    }
+}
+
 /// The file's one real name, since SQLite finds a crashed writer's journal by it (<https://sqlite.org/howtocorrupt.html>,
 /// "Multiple links to the same file").
 fn canonical(database: &Path) -> io::Result<PathBuf> {
@@ -136,6 +152,14 @@ impl Storage for Files {
     fn remove(&mut self, part: Part) -> Result<(), Error> {
         fs::remove_file(self.path(part)).map_err(|error| reason("remove", &error))?;
         self.folder().and_then(|folder| folder.sync_all()).map_err(|error| reason("sync", &error))
+    }
+}
+
+impl Drop for OpenPart {
+    fn drop(&mut self) {
+        if self.locks.is_some_and(|held| held != LockLevel::None) {
+            release(&self.file);
+        }
     }
 }
 
@@ -258,6 +282,9 @@ const RESERVED: Bytes = (0x4000_0001, 1);
 const SHARED: Bytes = (0x4000_0002, 510);
 /// Ours, not SQLite's: tells an owner, who has come to stay, from a writer, who will be gone in a moment.
 const OWNER: Bytes = (0x3fff_ffff, 1);
+
+/// To the end of the file, however long it grows (`fcntl(2)`).
+const ALL: Bytes = (0, 0);
 
 fn flock(kind: i32, (start, len): Bytes) -> libc::flock {
     libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: len, l_pid: 0 }

@@ -5,7 +5,7 @@ use host_example::{Files, Host, Limits, Principal, Reply};
 use serde_json::Value;
 use std::error::Error;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -71,7 +71,8 @@ enum Format {
 
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "host_example=info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let colours = io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
     run(Cli::parse()).unwrap_or_else(|Failure(code, error)| {
         eprintln!("error: {error}");
         ExitCode::from(code)
@@ -126,10 +127,14 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
                 subject: "operator".to_owned(),
                 permissions: vec!["maintain".to_owned()],
             };
-            let storage = open(cli.db.as_deref())?;
+            let storage = open(cli.db.as_deref().filter(|file| file.exists()))?;
             let wrong = host()?.instance(move |_| Some(operator.clone()), storage)?.verify()?;
-            let wrong = wrong.map_err(|refusal| format!("{} {}", refusal.message, refusal.next_action))?;
-            println!("{}", if wrong.is_empty() { "ok".to_owned() } else { wrong.join("\n") });
+            let wrong = wrong.map_err(|refusal| {
+                let code = refused(refusal.retryable);
+                Failure(code, format!("{} {}", refusal.message, refusal.next_action).into())
+            })?;
+            let verdict = if wrong.is_empty() { "ok".to_owned() } else { wrong.join("\n") };
+            writeln!(io::stdout(), "{verdict}")?;
             Ok(ExitCode::from(u8::from(!wrong.is_empty())))
         }
     }
@@ -144,7 +149,7 @@ fn built_component() -> Result<PathBuf, String> {
 }
 
 fn open(database: Option<&Path>) -> Result<Files, Failure> {
-    Ok(Files::shared(database.ok_or_else(|| usage("--db FILE is missing"))?)?)
+    Ok(Files::shared(database.ok_or_else(|| usage("--db FILE is missing, or is not there"))?)?)
 }
 
 fn subject(text: &str) -> Result<(String, String), String> {
@@ -188,21 +193,25 @@ fn with_new_key(arguments: &str) -> String {
 
 fn print(reply: &Reply, format: Format) -> Result<ExitCode, Failure> {
     let fields: serde_json::Map<String, Value> = serde_json::from_str(&reply.body)?;
-    let mut out = io::stdout().lock();
-    match format {
-        Format::Json => writeln!(out, "{}", reply.body)?,
-        Format::Text => {
-            for (name, value) in &fields {
-                match value {
-                    Value::String(text) => writeln!(out, "{name}: {text}")?,
-                    value => writeln!(out, "{name}: {value}")?,
-                }
-            }
-        }
+    let shown = match format {
+        Format::Json => format!("{}\n", reply.body),
+        Format::Text => fields.iter().map(|(name, value)| format!("{name}: {}\n", text(value))).collect(),
+    };
+    io::stdout().write_all(shown.as_bytes()).map_err(|error| {
+        format!("the call was answered, but the answer cannot be printed: {error}: repeat it with the same key")
+    })?;
+    let retryable = fields.get("retryable") == Some(&Value::Bool(true));
+    Ok(ExitCode::from(if reply.refused { refused(retryable) } else { 0 }))
+}
+
+fn refused(retryable: bool) -> u8 {
+    if retryable { 4 } else { 3 }
+}
+
+/// Text as it is, unless it would break out of its line.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) if !text.contains(char::is_control) => text.clone(),
+        value => value.to_string(),
     }
-    Ok(ExitCode::from(match (reply.refused, &fields["retryable"]) {
-        (false, _) => 0,
-        (true, Value::Bool(true)) => 4,
-        (true, _) => 3,
-    }))
 }

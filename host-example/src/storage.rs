@@ -43,12 +43,13 @@ impl State {
         result
     }
 
+    /// On an open file only a write can fail and leave things as they were: whatever else fails is [`Error::Io`].
     fn file<T>(
         &mut self,
         file: &Resource<OpenFile>,
         call: impl FnOnce(&mut dyn StorageFile) -> Result<T, Error>,
     ) -> Result<Result<T, Error>> {
-        self.pass(|state| Ok(call(state.table.get_mut(file)?.0.as_mut())))
+        self.pass(|state| Ok(call(state.table.get_mut(file)?.0.as_mut()).map_err(|_| Error::Io)))
     }
 }
 
@@ -93,7 +94,7 @@ impl HostFile for State {
     }
 
     fn write(&mut self, file: Resource<OpenFile>, offset: u64, bytes: Vec<u8>) -> Result<Result<(), Error>> {
-        self.file(&file, |file| file.write(offset, &bytes))
+        self.pass(|state| Ok(state.table.get_mut(&file)?.0.write(offset, &bytes)))
     }
 
     fn size(&mut self, file: Resource<OpenFile>) -> Result<Result<u64, Error>> {

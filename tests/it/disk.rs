@@ -85,7 +85,8 @@ impl Disk {
 
     /// Calls that change something, and the highest lock taken, since the last [`Disk::fault`].
     pub fn writes_and_lock(&self) -> (u64, u8) {
-        (self.state().writes, self.state().highest_lock)
+        let state = self.state();
+        (state.writes, state.highest_lock)
     }
 
     /// Bytes stored now.

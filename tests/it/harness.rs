@@ -35,9 +35,10 @@ pub fn test_component() -> &'static Path {
     BUILT.get_or_init(|| xtask(&["component", "test"]))
 }
 
-/// The program `host-example`.
+/// The program `host-example`, and the component that it finds by itself.
 pub fn host_program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    component();
     BUILT.get_or_init(|| xtask(&["host"]))
 }
 
@@ -260,4 +261,78 @@ pub fn assert_refused(reply: &Value, code: &str) {
     assert_eq!((&reply["status"], &reply["code"]), (&json!("refused"), &json!(code)), "{reply}");
     assert_eq!(reply["replayed"], false);
     assert!(reply["message"].is_string() && reply["next_action"].is_string(), "{reply}");
+}
+
+/// How many notes, automations and receipts there are.
+pub fn counts(db: &Database) -> [String; 3] {
+    ["notes", "automations", "receipts"].map(|table| db.count(table))
+}
+
+/// The native sqlite3 program (or python3's SQLite) in a transaction that holds the write lock until this is dropped.
+pub struct WriteLock(Child);
+
+impl WriteLock {
+    pub fn hold(db: &Database) -> WriteLock {
+        use std::io::{Read, Write};
+        const SCRIPT: &str = "import sqlite3, sys\n\
+            connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
+            for line in sys.stdin: [print(*row, flush=True) for row in connection.execute(line)]";
+        let spawn = |program: &mut Command| program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let sqlite3 = spawn(Command::new("sqlite3").arg("-bail").arg(db.path()));
+        let mut holder =
+            sqlite3.or_else(|_| spawn(Command::new("python3").args(["-c", SCRIPT]).arg(db.path()))).unwrap();
+        holder.stdin.as_mut().unwrap().write_all(b"BEGIN IMMEDIATE;\nSELECT 'held';\n").unwrap();
+        let mut answer = [0; 5];
+        holder.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"held\n");
+        WriteLock(holder)
+    }
+}
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// The program `host-example` as Ada, with its default log and no colours.
+pub fn program(db: &Database, arguments: &[&str]) -> Command {
+    let mut program = db.program(arguments);
+    program.env_remove("RUST_LOG").env("NO_COLOR", "1");
+    program
+}
+
+/// The program with these arguments alone.
+pub fn bare(arguments: &[&str]) -> Command {
+    let mut program = Command::new(host_program());
+    program.env_remove("RUST_LOG").env("NO_COLOR", "1").args(arguments);
+    program
+}
+
+/// What a program that has ended left.
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn reply(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {} {}", self.stdout, self.stderr))
+    }
+
+    /// The key that the program made and printed.
+    pub fn made_key(&self) -> Option<&str> {
+        self.stderr.lines().find_map(|line| line.strip_prefix("idempotency_key: "))
+    }
+}
+
+pub fn run(program: &mut Command) -> Ran {
+    let output = program.output().unwrap();
+    Ran {
+        code: output.status.code().expect("an exit code"),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
 }

@@ -6,6 +6,7 @@ use host_example::{Description, Files, Host, Limits, State, types};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 
@@ -22,8 +23,8 @@ fn fail(key: &str, how: &str) -> Value {
     json!({ "idempotency_key": key, "how": how })
 }
 
-/// How many marks and receipts there are.
-fn counts(db: &Database) -> String {
+/// How many marks and receipts are left.
+fn left(db: &Database) -> String {
     db.sql("SELECT (SELECT count(*) FROM marks), (SELECT count(*) FROM receipts)")
 }
 
@@ -48,7 +49,7 @@ fn revisions_of_a_tool_share_their_keys() {
 
     assert_replay_of(&first, &client.call("mark", &mark("k1", "a")));
     assert_replay_of(&second, &client.call("mark_v2", &mark("k2", "b")));
-    assert_eq!(counts(&db), "2|2");
+    assert_eq!(left(&db), "2|2");
     assert_eq!(db.sql("SELECT text FROM marks ORDER BY rowid"), "a\nB");
 }
 
@@ -69,7 +70,7 @@ fn an_operation_is_found_by_the_name_of_any_revision() {
         }
     }
 
-    assert_eq!(counts(&db), "2|2");
+    assert_eq!(left(&db), "2|2");
 }
 
 /// B11; incident 11.
@@ -90,7 +91,7 @@ fn a_default_left_out_and_the_same_default_spelled_are_the_same_request() {
         assert_refused(&client.call_text("mark", &spelled(&key, r#","weight":2"#)), "key_conflict");
     }
 
-    assert_eq!(counts(&db), "4|4");
+    assert_eq!(left(&db), "4|4");
     assert_eq!(db.sql("SELECT DISTINCT text, weight FROM marks"), "a|1");
 }
 
@@ -114,7 +115,7 @@ fn a_receipt_older_than_an_optional_argument_is_the_same_request_with_its_defaul
         }
     }
 
-    assert_eq!(counts(&db), "1|1");
+    assert_eq!(left(&db), "1|1");
 }
 
 /// B11; incident 12.
@@ -133,7 +134,7 @@ fn a_dry_run_and_a_live_call_under_one_key_conflict() {
 
     assert_replay_of(&dry, &client.call("mark", &call("dry", true)));
     assert_replay_of(&live, &client.call("mark", &call("live", false)));
-    assert_eq!(counts(&db), "1|2");
+    assert_eq!(left(&db), "1|2");
 }
 
 /// C1; incident 19. 27 bytes of the result stand around the text: `{"dry_run":false,"text":""}`.
@@ -147,12 +148,12 @@ fn a_result_too_large_to_keep_is_refused_with_its_effect_and_the_key_stays_unuse
         let reply = client.call("grow", &grow(bytes));
         assert_refused(&reply, "invalid_argument");
         assert_eq!(reply["retryable"], false);
-        assert_eq!(counts(&db), "0|0");
+        assert_eq!(left(&db), "0|0");
     }
 
     let first = client.call("grow", &grow(65_536 - 27));
     assert_replay_of(&first, &client.call("grow", &grow(65_536 - 27)));
-    assert_eq!(counts(&db), "1|1");
+    assert_eq!(left(&db), "1|1");
     assert_eq!(db.sql("SELECT length(result) FROM receipts"), "65536");
     assert_eq!(client.verify(), [""; 0]);
 }
@@ -171,7 +172,7 @@ fn an_instance_that_is_ended_leaves_neither_effect_nor_lock_nor_used_key() {
         assert!(format!("{error:?}").contains(why), "{how}: {error:?}");
         assert!(client.instance.is_spent(), "{how}");
         assert!(client.instance.call_one("mark", &mark("k", "b").to_string()).is_err(), "{how}");
-        assert_eq!(counts(&db), "1|1", "{how}");
+        assert_eq!(left(&db), "1|1", "{how}");
         // The spent instance is still there, and what it locked stops no reading.
         let mut next = open(&db);
         let missing = json!({ "tool": "fail", "idempotency_key": "k" });
@@ -183,7 +184,7 @@ fn an_instance_that_is_ended_leaves_neither_effect_nor_lock_nor_used_key() {
         drop(next);
         let mut last = open(&db);
         assert_fresh(&last.call("mark", &mark("k", "b")));
-        assert_eq!(counts(&db), "2|2", "{how}");
+        assert_eq!(left(&db), "2|2", "{how}");
         assert_eq!(db.sql("SELECT text FROM marks ORDER BY rowid"), "a\nb");
         assert_eq!(last.verify(), [""; 0]);
     }
@@ -200,15 +201,46 @@ fn an_effect_without_its_receipt_cannot_commit() {
     assert_eq!(reply["status"], "refused", "{reply}");
     assert_eq!(reply["code"], "unavailable", "{reply}");
     assert_eq!(reply["retryable"], false);
-    assert_eq!(counts(&db), "0|0");
+    assert_eq!(left(&db), "0|0");
     assert!(!client.instance.is_spent());
     assert_fresh(&client.call("mark", &mark("k", "a")));
-    assert_eq!(counts(&db), "1|1");
+    assert_eq!(left(&db), "1|1");
     assert_eq!(client.verify(), [""; 0]);
 }
 
-/// What each tool's arguments must be and may be, and what its answers hold, in either outcome.
-const SHAPES: [(&str, &[&str], &[&str], &[&str]); 7] = [
+/// C1: a refusal after the effect undoes its own call; a commit that fails and a trap undo the whole batch.
+#[test]
+fn a_call_refused_after_its_effect_is_undone_alone_and_a_lost_batch_altogether() {
+    let db = Database::new();
+    let mut client = open(&db);
+    let grow = |key: &str| json!({ "idempotency_key": key, "bytes": 1_000_000 });
+
+    let replies = client.batch(&[("mark", mark("k1", "a")), ("grow", grow("k1")), ("mark", mark("k2", "b"))]);
+    assert_fresh(&replies[0]);
+    assert_refused(&replies[1], "invalid_argument");
+    assert_fresh(&replies[2]);
+    assert_eq!(left(&db), "2|2");
+    assert_eq!(db.sql("SELECT text FROM marks ORDER BY rowid"), "a\nb");
+
+    let replies = client.batch(&[("mark", mark("k3", "c")), ("fail", fail("k3", "orphan")), ("mark", mark("k1", "a"))]);
+    for reply in &replies {
+        assert_refused(reply, "unavailable");
+    }
+    assert_eq!(left(&db), "2|2");
+
+    assert!(client.try_batch(&[("mark", mark("k3", "c")), ("fail", fail("k3", "trap"))]).is_err());
+    assert!(client.instance.is_spent());
+    assert_eq!(left(&db), "2|2");
+    client = open(&db);
+    assert_fresh(&client.call("mark", &mark("k3", "c")));
+    assert_eq!(client.call("mark", &mark("k1", "a"))["replayed"], true);
+    assert_eq!(left(&db), "3|3");
+}
+
+/// A tool's name, its required and its optional arguments, and the fields of its own in an answer that succeeded.
+type Shape = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
+const SHAPES: [Shape; 7] = [
     ("create_note", &["idempotency_key", "body"], &[], &["note_id"]),
     ("get_note", &["note_id"], &[], &["note_id", "body", "created_at"]),
     ("create_automation", &["idempotency_key", "interval_minutes"], &[], &AUTOMATION),
@@ -217,7 +249,7 @@ const SHAPES: [(&str, &[&str], &[&str], &[&str]); 7] = [
     ("get_operation", &["operation_id"], &[], &OPERATION),
     ("find_operation", &["tool", "idempotency_key"], &[], &OPERATION),
 ];
-const TEST_SHAPES: [(&str, &[&str], &[&str], &[&str]); 6] = [
+const TEST_SHAPES: [Shape; 6] = [
     ("mark", &["idempotency_key", "text"], &["weight", "dry_run"], &["dry_run", "text"]),
     ("mark_v2", &["idempotency_key", "text"], &[], &["dry_run", "text"]),
     ("grow", &["idempotency_key", "bytes"], &[], &["dry_run", "text"]),
@@ -346,7 +378,7 @@ fn every_reply_fits_its_tools_output_schema() {
             }
         }
     }
-    assert_eq!(counts(&test_db), "4|4");
+    assert_eq!(left(&test_db), "4|4");
     assert_eq!(db.sql("SELECT count(*) FROM receipts"), "5");
 }
 
@@ -571,6 +603,35 @@ fn typed_functions_and_the_toolbox_share_their_receipts() {
     );
     assert_refused(&client.call("create_note", &note("k1", "other")), "key_conflict");
     assert_eq!((db.count("notes"), db.count("receipts")), ("2".into(), "2".into()));
+}
+
+/// `Limits` are those of one call, and a host may keep an instance of any world for many calls.
+#[test]
+fn limits_begin_anew_with_each_typed_call() {
+    let db = Database::new();
+    let each = Duration::from_millis(500);
+    let host = Host::load(tools_component(), Limits { computing: each, lock_wait: each, ..Limits::default() }).unwrap();
+    let (mut store, tools) = typed(&host, &db, ada());
+    let noted = tools.call_create_note(&mut store, "n", "hello").unwrap().unwrap();
+    let lock = WriteLock::hold(&db);
+
+    let waited = ["k1", "k2"].map(|key| {
+        let start = Instant::now();
+        let refusal = tools.call_create_note(&mut store, key, "hello").unwrap().unwrap_err();
+        assert_eq!((refusal.code, refusal.retryable), (types::RefusalCode::Busy, true));
+        start.elapsed()
+    });
+    drop(lock);
+    let idle = Instant::now();
+    while idle.elapsed() < 2 * each {
+        std::thread::yield_now();
+    }
+    let replay = tools.call_create_note(&mut store, "n", "hello").map(|outcome| outcome.unwrap().receipt);
+
+    assert!(waited.iter().all(|&time| time >= each), "{waited:?}");
+    assert_eq!((db.count("notes"), db.count("receipts")), ("1".into(), "1".into()));
+    let replay = replay.expect("an idle instance is not interrupted");
+    assert_eq!((replay.replayed, replay.operation_id), (true, noted.receipt.operation_id));
 }
 
 /// The component's exports that are functions, and its interfaces that have functions.
