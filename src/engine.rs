@@ -70,7 +70,8 @@ pub(crate) trait Call {
     fn act(&self, batch: &Batch<'_>) -> Result<Reply, Failure>;
 }
 
-type Prepared = Result<Box<dyn Call>, Refusal>;
+/// A call, or why it is refused before the database is asked.
+pub(crate) type Prepared = Result<Box<dyn Call>, Refusal>;
 
 /// Steps 1 and 2.
 fn prepare(registry: &'static Registry, number: u32, (tool, json): (&str, &str)) -> Prepared {

@@ -1,6 +1,8 @@
 //! The tools as typed functions: the world `tools`. Each writes its arguments as JSON, so that every call, however it
 //! came, takes the same walk.
 
+#![allow(unsafe_code, reason = "of generated code")]
+
 use crate::engine::operations::{FindOperation, GetOperation, Operation, State};
 use crate::engine::{self, receipts};
 use crate::imports::types;
@@ -27,7 +29,7 @@ mod bindings {
 }
 
 #[cfg(feature = "service")]
-crate::serve!(crate::tools::REGISTRY);
+crate::serve!(REGISTRY);
 
 struct Component;
 
@@ -80,6 +82,7 @@ impl bindings::Guest for Component {
     }
 }
 
+#[expect(clippy::expect_used, reason = "the engine answers so")]
 fn act<T: Tool>(arguments: &Value) -> Result<(T::Reply, types::Receipt), types::Refusal> {
     let reply = call(T::NAME, arguments)?;
     let receipt = reply.receipt.expect("a tool that acts answers a receipt").into();
@@ -90,6 +93,7 @@ fn read<Q: Query>(arguments: &Value) -> Result<Q::Reply, types::Refusal> {
     typed(call(Q::NAME, arguments)?.result)
 }
 
+#[expect(clippy::expect_used, reason = "the engine answers so")]
 fn call(tool: &str, arguments: &Value) -> Result<engine::Reply, types::Refusal> {
     let outcome = engine::run(&REGISTRY, &[(tool, &arguments.to_string())]).pop();
     Ok(outcome.expect("one call has one outcome")?)

@@ -125,16 +125,19 @@ impl Refusal {
     }
 
     /// An argument breaks a limit of the tool's own. `message` says which, where, and what is allowed.
+    #[must_use]
     pub fn invalid_argument(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::InvalidArgument, message, false, "Correct the arguments; the key is still unused.")
     }
 
     /// The resource is absent or outside the caller's workspace, which must not be told apart.
+    #[must_use]
     pub fn not_found(message: &'static str) -> Self {
         Self::new(Code::NotFound, message, false, "Check the id. Do not create it again on a guess.")
     }
 
     /// The resource is no longer in the state that the edit was decided on.
+    #[must_use]
     pub fn version_conflict(message: &'static str) -> Self {
         Self::new(Code::VersionConflict, message, false, "Read the resource, decide again, and use a new key.")
     }

@@ -50,6 +50,7 @@ struct Refused<'a> {
 ///
 /// Never: what is written are strings, numbers and a map of JSON values.
 #[must_use]
+#[expect(clippy::expect_used, reason = "nothing in an answer can fail to be written")]
 pub fn json(outcome: &Outcome) -> String {
     let json = match outcome {
         Ok(reply) => {

@@ -24,6 +24,7 @@ pub mod bindings {
 #[macro_export]
 macro_rules! serve {
     ($registry:path) => {
+        #[allow(unsafe_code, reason = "of generated code")]
         const _: () = {
             use bindings::counterfoil::tools::types;
             use bindings::exports::counterfoil::tools::{toolbox, upkeep};

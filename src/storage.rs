@@ -224,7 +224,7 @@ impl Drop for Begun<'_> {
     fn drop(&mut self) {
         // If the rollback fails, storage has failed, and the next instance rolls back when it opens.
         if !self.connection.is_autocommit() {
-            _ = run(self.connection, "ROLLBACK");
+            drop(run(self.connection, "ROLLBACK"));
         }
     }
 }

@@ -27,8 +27,8 @@ pub trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     /// Whether it overwrites or removes something, rather than only adds.
     const DESTRUCTIVE: bool = false;
 
-    /// Written to a JSON object that is kept with the receipt and replayed unchanged. Its fields must not be named
-    /// like those of [`Answer`](crate::reply::Answer) and [`Refusal`].
+    /// Written to a JSON object that is kept with the receipt and replayed unchanged. The answer holds its fields
+    /// beside `status`, `replayed`, `retryable`, `operation_id`, `committed_at` and `valid_until`, so use other names.
     type Reply: Serialize + DeserializeOwned + JsonSchema;
 
     fn key(&self) -> &Key;
@@ -105,7 +105,7 @@ pub struct Entry {
     /// Under which tool's name its keys are kept; none if it takes none.
     pub revision_of: Option<&'static str>,
     describe: fn() -> Description,
-    pub(crate) parse: fn(Principal, &str) -> Result<Box<dyn engine::Call>, Refusal>,
+    pub(crate) parse: fn(Principal, &str) -> engine::Prepared,
 }
 
 impl Entry {

@@ -10,6 +10,7 @@ use wasmtime::component::Resource;
 /// The files of one SQLite database. What each function promises stands in `wit/storage.wit`.
 ///
 /// An instance that was answered [`Error::Io`] must not be used again ([`crate::Instance::is_spent`]).
+#[expect(clippy::missing_errors_doc, reason = "they stand in the WIT")]
 pub trait Storage: Send + 'static {
     fn sharing(&self) -> Sharing;
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error>;
@@ -18,6 +19,7 @@ pub trait Storage: Send + 'static {
 }
 
 /// One open part. Dropping it releases its locks.
+#[expect(clippy::missing_errors_doc, reason = "they stand in the WIT")]
 pub trait StorageFile: Send + 'static {
     fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error>;
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
@@ -98,7 +100,7 @@ impl HostFile for State {
     }
 
     fn size(&mut self, file: Resource<OpenFile>) -> Result<Result<u64, Error>> {
-        self.file(&file, |file| file.size())
+        self.file(&file, StorageFile::size)
     }
 
     fn set_size(&mut self, file: Resource<OpenFile>, size: u64) -> Result<Result<(), Error>> {
@@ -106,7 +108,7 @@ impl HostFile for State {
     }
 
     fn sync(&mut self, file: Resource<OpenFile>) -> Result<Result<(), Error>> {
-        self.file(&file, |file| file.sync())
+        self.file(&file, StorageFile::sync)
     }
 
     fn lock(&mut self, file: Resource<OpenFile>, level: LockLevel) -> Result<Result<LockLevel, Error>> {
@@ -118,7 +120,7 @@ impl HostFile for State {
     }
 
     fn is_reserved(&mut self, file: Resource<OpenFile>) -> Result<Result<bool, Error>> {
-        self.file(&file, |file| file.is_reserved())
+        self.file(&file, StorageFile::is_reserved)
     }
 
     fn drop(&mut self, file: Resource<OpenFile>) -> Result<()> {

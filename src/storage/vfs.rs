@@ -10,6 +10,7 @@
 //! promises, valid for the call; and it passes as a file only memory of `szOsFile` bytes that `open` has filled with an
 //! [`OpenFile`], until `close`.
 
+#![allow(unsafe_code, reason = "SQLite calls a VFS through C pointers")]
 #![cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "a native SQLite has an operating system"))]
 
 use crate::imports::storage::{self, Error, LockLevel, Part};

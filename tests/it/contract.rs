@@ -8,16 +8,6 @@ use std::time::Duration;
 
 const NOBODYS: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-/// Every row of every table.
-fn rows(db: &Database) -> String {
-    db.sql("SELECT * FROM notes; SELECT * FROM automations; SELECT * FROM receipts")
-}
-
-fn with(mut arguments: Value, name: &str, value: impl Into<Value>) -> Value {
-    arguments[name] = value.into();
-    arguments
-}
-
 /// B1, in either sharing mode.
 #[test]
 fn a_new_key_acts_once_and_keeps_the_result() {

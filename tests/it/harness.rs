@@ -336,3 +336,14 @@ pub fn run(program: &mut Command) -> Ran {
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
+
+/// Every row of every table.
+pub fn rows(db: &Database) -> String {
+    db.sql("SELECT * FROM notes; SELECT * FROM automations; SELECT * FROM receipts")
+}
+
+/// The arguments with one of them set.
+pub fn with(mut arguments: Value, name: &str, value: impl Into<Value>) -> Value {
+    arguments[name] = value.into();
+    arguments
+}

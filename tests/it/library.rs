@@ -11,11 +11,11 @@ use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 
 /// A new instance of the tests' own component, which shares the file with others.
-fn open(db: &Database) -> Client {
+pub fn open(db: &Database) -> Client {
     Client::new(test_host(), Files::shared(&db.path()).unwrap())
 }
 
-fn mark(key: &str, text: &str) -> Value {
+pub fn mark(key: &str, text: &str) -> Value {
     json!({ "idempotency_key": key, "text": text })
 }
 
@@ -24,7 +24,7 @@ fn fail(key: &str, how: &str) -> Value {
 }
 
 /// How many marks and receipts are left.
-fn left(db: &Database) -> String {
+pub fn left(db: &Database) -> String {
     db.sql("SELECT (SELECT count(*) FROM marks), (SELECT count(*) FROM receipts)")
 }
 

@@ -1,5 +1,7 @@
 //! The guarantees, each a test named after it, through the host: real components, files and processes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error has failed")]
+
 mod harness;
 
 mod batches;

@@ -53,6 +53,7 @@ struct Mark {
     dry_run: bool,
 }
 
+#[expect(clippy::expect_used, reason = "a constant")]
 fn one() -> Integer<1, 9> {
     Integer::new(1).expect("1 is in range")
 }
