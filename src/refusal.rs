@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// In the order in which they are checked: the first that applies is returned. All but `Unconfirmed` promise that the
-/// call changed nothing, and none is recorded (contract rule B10).
+/// In the order in which they are checked: the first that applies is returned. All but `unconfirmed` promise that the
+/// call changed nothing, and none is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {

@@ -102,7 +102,8 @@ impl Host {
         Ok(Instance { store, exports })
     }
 
-    /// What an instance of any world is made of: instantiate [`Host::component`] in it.
+    /// What an instance of any world is made of: instantiate [`Host::component`] in it, and before each call of an export
+    /// say [`State::begin_call`].
     pub fn store(
         &self,
         caller: impl FnMut(u32) -> Option<Principal> + Send + 'static,
@@ -153,7 +154,8 @@ pub struct State {
 }
 
 impl State {
-    fn begin_call(&mut self) {
+    /// Lets the limits of one call begin anew. [`Instance`] does so; whoever calls exports on a [`Host::store`] must.
+    pub fn begin_call(&mut self) {
         self.started = Instant::now();
         self.in_storage = Duration::ZERO;
         self.waiting_since = None;
@@ -180,7 +182,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Whether it trapped or its storage failed: make a new one. The component refuses every further call.
+    /// Whether it trapped or its storage failed: drop it and make a new one. Every further call fails or is refused. It
+    /// holds no lock on a shared database any more; one that it owns it holds until it is dropped.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.store.data().is_spent
@@ -208,7 +211,7 @@ impl Instance {
             tracing::debug!(%attempt, tool = log_name(&call.tool), "call");
         }
         let replies = self.run(|store, exports| exports.counterfoil_tools_toolbox().call_call(store, calls))?;
-        for (attempt, reply) in attempts.iter().zip(&replies) {
+        for (attempt, reply) in attempts.iter().zip(&replies).filter(|_| tracing::enabled!(tracing::Level::DEBUG)) {
             let Logged { status, operation_id, replayed, code } = serde_json::from_str(&reply.body).unwrap_or_default();
             tracing::debug!(%attempt, operation = operation_id, status, replayed, code, "answer");
         }
@@ -258,7 +261,12 @@ impl Instance {
     fn run<T>(&mut self, call: impl FnOnce(&mut Store<State>, &Serving) -> Result<T>) -> Result<T> {
         self.store.data_mut().begin_call();
         let result = call(&mut self.store, &self.exports);
-        self.store.data_mut().is_spent |= result.is_err();
+        let state = self.store.data_mut();
+        state.is_spent |= result.is_err();
+        if state.is_spent {
+            // With its files go their locks.
+            state.table = ResourceTable::new();
+        }
         result
     }
 }

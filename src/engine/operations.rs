@@ -90,7 +90,10 @@ impl Query for FindOperation {
             (database.workspace(), &database.principal().subject, family, self.idempotency_key.as_str()),
             operation,
         )?;
-        Ok(operation.ok_or(Refusal::not_found("No call of this tool with this key has committed."))?)
+        Ok(operation.ok_or_else(|| Refusal {
+            next_action: "Repeat the call with this key: it acts at most once.".into(),
+            ..Refusal::not_found("No call of this tool with this key has committed.")
+        })?)
     }
 }
 

@@ -1,3 +1,6 @@
+-- Without rowids and with ids that grow with time, a commit touches two pages here: the last one of the table, and one of
+-- the index on keys.
+--
 -- One row for each committed call: evidence that it happened, and its answer for whoever asks again.
 CREATE TABLE receipts (
   operation_id    TEXT    NOT NULL PRIMARY KEY,  -- UUID v7, the same on every replay
@@ -13,4 +16,4 @@ CREATE TABLE receipts (
   committed_at    INTEGER NOT NULL,              -- milliseconds since 1970-01-01T00:00:00Z
   valid_until     INTEGER NOT NULL,              -- the same; later the key is refused, never taken as new
   UNIQUE (workspace, subject, tool, idempotency_key)
-) STRICT;
+) STRICT, WITHOUT ROWID;

@@ -7,7 +7,7 @@ CREATE TABLE notes (
   body         TEXT    NOT NULL,              -- 1 to 10,000 characters
   created_at   INTEGER NOT NULL,              -- milliseconds since 1970-01-01T00:00:00Z
   operation_id TEXT    NOT NULL UNIQUE REFERENCES receipts DEFERRABLE INITIALLY DEFERRED
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE automations (
   automation_id    TEXT    NOT NULL PRIMARY KEY,  -- UUID v7
@@ -15,4 +15,4 @@ CREATE TABLE automations (
   interval_minutes INTEGER NOT NULL CHECK (interval_minutes BETWEEN 5 AND 1440),
   version          INTEGER NOT NULL CHECK (version BETWEEN 1 AND 4294967295),
   operation_id     TEXT    NOT NULL UNIQUE REFERENCES receipts DEFERRABLE INITIALLY DEFERRED  -- of the last change
-) STRICT;
+) STRICT, WITHOUT ROWID;

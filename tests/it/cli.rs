@@ -11,7 +11,6 @@ use std::process::Stdio;
 #[test]
 fn stdout_is_the_reply_and_one_newline() {
     let db = Database::new();
-
     let created = run(&mut program(&db, &["call", "create_note", &note("k", "two\nlines\n").to_string()]));
     let id = json!({ "note_id": created.reply()["note_id"] });
     let read = run(&mut program(&db, &["call", "get_note", &id.to_string()]));
@@ -141,7 +140,7 @@ fn arguments_are_read_from_stdin_or_from_a_file() {
     for ran in [from_stdin, from_file] {
         assert_fresh(&ran.reply());
     }
-    assert_eq!(db.sql("SELECT body FROM notes ORDER BY rowid"), "from stdin\nfrom a file");
+    assert_eq!(db.sql("SELECT body FROM notes ORDER BY note_id"), "from stdin\nfrom a file");
 }
 
 #[test]
@@ -270,11 +269,11 @@ fn tools_lists_seven_tools_with_their_schemas_and_opens_no_database() {
 
 #[test]
 fn verify_prints_ok_or_what_is_wrong() {
-    const BOTH: &str = "row 1 of automations has no receipt\nautomation ID is at version 1 but has 0 receipts\n";
+    const BOTH: &str = "a row of automations has no receipt\nautomation ID is at version 1 but has 0 receipts\n";
     for (sql, code, says) in [
         ("SELECT 1", 0, "ok\n"),
-        ("DELETE FROM receipts WHERE tool = 'create_note'", 1, "row 1 of notes has no receipt\n"),
-        ("UPDATE notes SET operation_id = 'x'", 1, "row 1 of notes has no receipt\n"),
+        ("DELETE FROM receipts WHERE tool = 'create_note'", 1, "a row of notes has no receipt\n"),
+        ("UPDATE notes SET operation_id = 'x'", 1, "a row of notes has no receipt\n"),
         ("UPDATE automations SET version = 2", 1, "automation ID is at version 2 but has 1 receipts\n"),
         ("DELETE FROM receipts WHERE tool = 'create_automation'", 1, BOTH),
     ] {
@@ -389,12 +388,11 @@ fn a_reply_that_cannot_be_written_is_a_failure_and_the_retry_a_replay() {
 
 #[test]
 fn a_list_or_a_verdict_that_cannot_be_written_is_a_failure() {
+    let db = Database::new();
+    assert_fresh(&db.shared().call("create_note", &note("key-1", "first")));
     for command in ["tools", "verify"] {
         for stdout in lost() {
-            let db = Database::new();
-            assert_fresh(&db.shared().call("create_note", &note("key-1", "first")));
             let ran = run(program(&db, &[command]).stdout(stdout));
-
             assert_eq!(ran.code, 1, "{command}: {}", ran.stderr);
             assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         }

@@ -51,7 +51,7 @@ pub fn host() -> &'static Host {
 /// The host with the tests' own component, and limits that are soon reached.
 pub fn test_host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
-    let limits = Limits { computing: Duration::from_millis(500), ..Limits::default() };
+    let limits = Limits { computing: Duration::from_secs(2), ..Limits::default() };
     HOST.get_or_init(|| Host::load(test_component(), limits).unwrap())
 }
 

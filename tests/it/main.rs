@@ -4,13 +4,16 @@
 
 mod harness;
 
+mod access;
 mod batches;
 mod cli;
 mod concurrency;
 mod contract;
 mod crashes;
 mod disk;
+mod exports;
 mod faults;
 mod input;
 mod library;
+mod schemas;
 mod tidy;
