@@ -51,6 +51,9 @@ pub fn run(registry: &'static Registry, calls: &[(&str, &str)]) -> Vec<Outcome> 
         return vec![Err(Refusal::invalid_argument(refusal)); calls.len()];
     }
     let prepared: Vec<_> = (0..).zip(calls).map(|(number, call)| prepare(registry, number, *call)).collect();
+    if prepared.iter().all(Result::is_err) {
+        return prepared.into_iter().filter_map(Result::err).map(Err).collect();
+    }
     let outcomes = storage::with(&registry.schema, |database| {
         let batch = Batch { registry, database };
         match batch.look(&prepared)? {
@@ -100,6 +103,7 @@ impl Batch<'_> {
                 Ok(call) => match call.look(self) {
                     Ok(None) => return Ok(None),
                     Ok(Some(reply)) => Ok(reply),
+                    Err(failure) if !read.is_alive() => return Err(failure.into()),
                     Err(failure) => Err(failure.into()),
                 },
             });

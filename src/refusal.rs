@@ -87,6 +87,11 @@ impl From<rusqlite::Error> for Refusal {
             ErrorCode::NotADatabase => {
                 Self::unavailable("The file is not a SQLite database.", false, "Ask an operator to name another file.")
             }
+            ErrorCode::OutOfMemory => Self::unavailable(
+                "The call needs more memory than the host allows.",
+                true,
+                "Repeat the call with the same key; if it fails again, ask an operator to raise the limit.",
+            ),
             ErrorCode::DatabaseCorrupt => Self::damaged(),
             ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => Self::storage_failed(),
             _ => {

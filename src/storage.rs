@@ -79,7 +79,7 @@ impl Database {
             Sharing::SoleAtomic => open_sole(schema, "memory"),
             Sharing::Shared => open_shared(schema),
         }?;
-        // FULL syncs at each commit; with EXTRA nothing is gained outside journal_mode=DELETE.
+        // SQLite's default, which syncs at each commit; EXTRA would add what the VFS does anyway when it removes a file.
         connection.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF")?;
         connection.set_prepared_statement_cache_capacity(64);
         let database = Database { connection, sharing, durable: Cell::new(None) };
