@@ -18,7 +18,7 @@ use crate::Timestamp;
 use crate::arguments;
 use crate::imports::caller;
 use crate::refusal::{Failure, Refusal};
-use crate::storage::{self, Begun, CommitError, Database, Snapshot, Transaction};
+use crate::storage::{self, Begun, Database, Snapshot, Transaction};
 use crate::tool::{Outcome, Query, Registry, Tool};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -43,7 +43,7 @@ pub struct Reply {
 /// each. A refusal undoes its own call alone.
 ///
 /// If the transaction is lost, every answer is that failure's: `unconfirmed` if it may have committed, else nothing of
-/// the batch has.
+/// the batch has. Only calls that were refused before the database was asked keep their own refusal.
 #[must_use]
 pub fn run(registry: &'static Registry, calls: &[(&str, &str)]) -> Vec<Outcome> {
     if calls.len() > MAX_BATCH {
@@ -61,8 +61,11 @@ pub fn run(registry: &'static Registry, calls: &[(&str, &str)]) -> Vec<Outcome> 
             None => batch.act(&prepared),
         }
     });
-    // A call that was refused before the database was asked keeps its own refusal.
-    outcomes.unwrap_or_else(|lost| prepared.into_iter().map(|call| Err(call.err().unwrap_or(lost.clone()))).collect())
+    outcomes.unwrap_or_else(|mut lost| {
+        // By themselves the others may succeed.
+        lost.retryable |= prepared.len() > 1;
+        prepared.into_iter().map(|call| Err(call.err().unwrap_or_else(|| lost.clone()))).collect()
+    })
 }
 
 /// A call that has passed steps 1 and 2.
@@ -103,8 +106,9 @@ impl Batch<'_> {
                 Ok(call) => match call.look(self) {
                     Ok(None) => return Ok(None),
                     Ok(Some(reply)) => Ok(reply),
-                    Err(failure) if !read.is_alive() => return Err(failure.into()),
-                    Err(failure) => Err(failure.into()),
+                    Err(failure) if read.is_alive() => Err(failure.into()),
+                    // Nothing that this instance read is trusted any more.
+                    Err(failure) => return Err(failure.into()),
                 },
             });
         }
@@ -130,10 +134,7 @@ impl Batch<'_> {
             return Ok(outcomes);
         }
         // Once this has succeeded, nothing may fail (contract rule C5).
-        write.commit().map_err(|error| match error {
-            CommitError::Undone(error) => error.into(),
-            CommitError::Unknown => Refusal::unconfirmed(),
-        })?;
+        write.commit()?;
         Ok(outcomes)
     }
 
@@ -143,9 +144,11 @@ impl Batch<'_> {
             Some(replay) => Ok(replay),
             None => call.act(self).inspect(|_| *acted = true),
         })?;
-        match result {
-            Err(failure) if !write.is_alive() => Err(failure.into()),
-            result => Ok(result.map_err(Refusal::from)),
+        if write.is_alive() {
+            Ok(result.map_err(Refusal::from))
+        } else {
+            // A tool that passed over the error is refused all the same.
+            Err(result.map_or_else(Refusal::from, |_| Refusal::storage_failed()))
         }
     }
 

@@ -1,5 +1,7 @@
 //! Why a call failed, and the one place in which errors of SQLite and its storage become refusals.
 
+use crate::imports::storage;
+use crate::storage::CommitError;
 use rusqlite::ErrorCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,6 +104,26 @@ impl From<rusqlite::Error> for Refusal {
                     "Ask an operator to look at the database's triggers and limits.",
                 )
             }
+        }
+    }
+}
+
+/// What an error of the host's storage means, where it did not pass through SQLite.
+impl From<storage::Error> for Refusal {
+    fn from(error: storage::Error) -> Self {
+        match error {
+            storage::Error::ReadOnly => Self::read_only(),
+            storage::Error::NoSpace => Self::no_space(),
+            storage::Error::NotFound | storage::Error::Io => Self::storage_failed(),
+        }
+    }
+}
+
+impl From<CommitError> for Refusal {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Undone(error) => error.into(),
+            CommitError::Unknown => Self::unconfirmed(),
         }
     }
 }
@@ -213,6 +235,14 @@ impl Refusal {
 
     pub(crate) fn read_only() -> Self {
         Self::unavailable("The database is read-only.", false, "Ask an operator to make the file writable.")
+    }
+
+    pub(crate) fn wrong_mode() -> Self {
+        Self::unavailable(
+            "SQLite cannot use the database in the host's sharing mode.",
+            false,
+            "Ask an operator to open it in another sharing mode first.",
+        )
     }
 
     pub(crate) fn foreign_database() -> Self {

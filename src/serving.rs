@@ -93,7 +93,8 @@ pub fn call(registry: &'static Registry, invocations: &[toolbox::Invocation]) ->
 ///
 /// # Errors
 ///
-/// `denied` without `maintain`; or as for any call that cannot use the database. Nothing is changed.
+/// `denied` without `maintain`; or as for any call that cannot use the database. Nothing is changed but what opening it
+/// changes: its schema and its journal mode are brought up to date.
 pub fn verify(registry: &'static Registry) -> Result<Vec<String>, types::Refusal> {
     permitted()?;
     Ok(storage::with(&registry.schema, |database| database.check(&registry.schema))?)

@@ -56,8 +56,10 @@ pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T,
 /// After an error the database is closed all the same, and its files are as a killed process would leave them.
 pub(crate) fn close() -> Result<(), Refusal> {
     let Some(database) = DATABASE.take() else { return Ok(()) };
+    // SQLite would make this checkpoint as well, but not say if it failed.
+    let checkpoint = database.checkpoint();
     database.connection.close().map_err(|(_, error)| Refusal::from(error))?;
-    if vfs::failed() { Err(Refusal::storage_failed()) } else { Ok(()) }
+    if vfs::failed() { Err(Refusal::storage_failed()) } else { checkpoint }
 }
 
 /// Why a commit failed, which says what became of the changes.
@@ -111,10 +113,7 @@ impl Database {
         }
         self.connection.pragma_update(None, "application_id", schema.application_id)?;
         self.connection.pragma_update(None, "user_version", known as i64)?;
-        write.commit().map_err(|error| match error {
-            CommitError::Undone(error) => error.into(),
-            CommitError::Unknown => Refusal::storage_failed(),
-        })
+        Ok(write.commit()?)
     }
 
     /// Begins a transaction that sees one state of the database and changes nothing.
@@ -174,10 +173,7 @@ impl Database {
 
     /// Moves the WAL into the database file. Under `shared` and `sole-atomic` there is none.
     pub fn checkpoint(&self) -> Result<(), Refusal> {
-        if self.sharing == Sharing::Sole {
-            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-        }
-        Ok(())
+        if self.sharing == Sharing::Sole { checkpoint(&self.connection) } else { Ok(()) }
     }
 
     pub fn connection(&self) -> &Connection {
@@ -214,17 +210,30 @@ impl Begun<'_> {
     }
 
     /// Commits durably. See [`CommitError`] for what holds after an error.
+    ///
+    /// # Panics
+    ///
+    /// If SQLite fails in a way that does not tell, such as for want of memory after it wrote the commit: the next
+    /// instance finds out.
     pub fn commit(self) -> Result<(), CommitError> {
-        let result = run(self.connection, "COMMIT");
-        result.map_err(|error| if vfs::failed() { CommitError::Unknown } else { CommitError::Undone(error) })
+        use ErrorCode::{ConstraintViolation, DatabaseBusy, DatabaseLocked, DiskFull};
+        match run(self.connection, "COMMIT") {
+            Ok(()) => Ok(()),
+            Err(_) if vfs::failed() => Err(CommitError::Unknown),
+            Err(error) => match error.sqlite_error_code() {
+                Some(ConstraintViolation | DatabaseBusy | DatabaseLocked | DiskFull) => Err(CommitError::Undone(error)),
+                code => panic!("a commit failed in an unknown way: {code:?}"),
+            },
+        }
     }
 }
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        // If the rollback fails, storage has failed, and the next instance rolls back when it opens.
         if !self.connection.is_autocommit() {
-            drop(run(self.connection, "ROLLBACK"));
+            let result = run(self.connection, "ROLLBACK");
+            // The next instance rolls back when it opens. A trap ends this one, and with it the lock that it holds.
+            assert!(result.is_ok() || vfs::failed(), "a rollback failed");
         }
     }
 }
@@ -236,6 +245,7 @@ fn run(connection: &Connection, sql: &'static str) -> rusqlite::Result<()> {
 /// The host holds the file for this instance, so SQLite takes its lock once and keeps it.
 fn open_sole(schema: &Schema, journal_mode: &str) -> Result<Connection, Failure> {
     let connection = connect()?;
+    rewrite_wal().map_err(failure)?;
     // Now that the file is there, so that its existence is durable as well.
     sync_all()?;
     // Before the first read: a WAL without shared memory can be opened in this mode only.
@@ -243,6 +253,11 @@ fn open_sole(schema: &Schema, journal_mode: &str) -> Result<Connection, Failure>
     version(&connection, schema)?;
     set(&connection, "journal_mode", journal_mode)?;
     Ok(connection)
+}
+
+fn checkpoint(connection: &Connection) -> Result<(), Refusal> {
+    let is_busy: bool = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    if is_busy { Err(Refusal::busy()) } else { Ok(()) }
 }
 
 fn open_shared(schema: &Schema) -> Result<Connection, Failure> {
@@ -303,17 +318,35 @@ fn connect() -> rusqlite::Result<Connection> {
 }
 
 /// Sets a pragma that answers the value now in force, which is the old one where SQLite could not comply.
-fn set(connection: &Connection, pragma: &str, value: &str) -> rusqlite::Result<()> {
-    connection.pragma_update_and_check(None, pragma, value, |row| {
-        let now: String = row.get(0)?;
-        if now.eq_ignore_ascii_case(value) { Ok(()) } else { Err(rusqlite::Error::InvalidQuery) }
-    })
+fn set(connection: &Connection, pragma: &str, value: &str) -> Result<(), Failure> {
+    let now: String = connection.pragma_update_and_check(None, pragma, value, |row| row.get(0))?;
+    if now.eq_ignore_ascii_case(value) { Ok(()) } else { Err(Refusal::wrong_mode().into()) }
 }
 
 /// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18).
 fn is_wal() -> Result<bool, Refusal> {
-    let file = host::File::open(Part::Database, false).map_err(vfs::refusal)?;
-    Ok(file.read(18, 2).map_err(vfs::refusal)?.contains(&2))
+    let versions = host::File::open(Part::Database, false).and_then(|file| file.read(18, 2));
+    Ok(versions.map_err(failure)?.contains(&2))
+}
+
+/// What an earlier instance failed to sync, the system may hold in memory as if it were written, and a second sync then
+/// succeeds falsely. So the WAL is written anew, byte for byte, before it is synced and read. (A checkpoint would not do:
+/// of a WAL whose end was never stored, a power cut would leave the beginning, older than what was moved out of it.)
+fn rewrite_wal() -> Result<(), host::Error> {
+    const CHUNK: u32 = 1 << 18;
+    let file = match host::File::open(Part::Wal, false) {
+        Err(host::Error::NotFound) => return Ok(()),
+        file => file?,
+    };
+    let mut offset = 0;
+    loop {
+        let bytes = file.read(offset, CHUNK)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        file.write(offset, &bytes)?;
+        offset += bytes.len() as u64;
+    }
 }
 
 /// Makes durable what a dead process may have left in the page cache alone.
@@ -321,8 +354,16 @@ fn sync_all() -> Result<(), Refusal> {
     for part in [Part::Database, Part::Journal, Part::Wal] {
         match host::File::open(part, false) {
             Err(host::Error::NotFound) => {}
-            file => file.and_then(|file| file.sync().map_err(|_| host::Error::Io)).map_err(vfs::refusal)?,
+            file => file.and_then(|file| file.sync()).map_err(failure)?,
         }
     }
     Ok(())
+}
+
+/// An error of a call that does not go through SQLite.
+fn failure(error: host::Error) -> Refusal {
+    if error == host::Error::Io {
+        vfs::fail();
+    }
+    error.into()
 }

@@ -24,7 +24,7 @@ pub struct Limits {
     /// Computing time of one call or batch. Time spent in [`Storage`] does not count: a slow disk must not trap a call
     /// that has just committed.
     pub computing: Duration,
-    /// How long one call or batch may wait for locks on the database.
+    /// How long one call or batch may wait for locks on the database, all its waits together. Does not count as computing.
     pub lock_wait: Duration,
 }
 
@@ -118,7 +118,7 @@ impl Host {
             storage: Box::new(storage),
             started: Instant::now(),
             in_storage: Duration::ZERO,
-            waiting_since: None,
+            waited: Duration::ZERO,
             is_spent: false,
         };
         let mut store = Store::new(self.component.engine(), state);
@@ -146,10 +146,10 @@ pub struct State {
     pub(crate) limits: Limits,
     caller: Box<dyn FnMut(u32) -> Option<Principal> + Send>,
     pub(crate) storage: Box<dyn Storage>,
-    /// When the running call began, what of it was spent in storage, and since when it waits for a lock.
+    /// When the running call began, what of it was spent in storage, and what of that waiting for locks.
     started: Instant,
     pub(crate) in_storage: Duration,
-    pub(crate) waiting_since: Option<Instant>,
+    pub(crate) waited: Duration,
     pub(crate) is_spent: bool,
 }
 
@@ -158,7 +158,7 @@ impl State {
     pub fn begin_call(&mut self) {
         self.started = Instant::now();
         self.in_storage = Duration::ZERO;
-        self.waiting_since = None;
+        self.waited = Duration::ZERO;
     }
 }
 

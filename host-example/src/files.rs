@@ -21,7 +21,7 @@ use std::{fmt, thread};
 pub struct Files {
     database: PathBuf,
     /// Held locked while this lives, if nobody else may open the database.
-    owned: Option<File>,
+    owned: Option<OwnedFile>,
     /// Whether a sync failed: what it was to make durable may be gone from memory, so another one proves nothing.
     failed: Arc<AtomicBool>,
 }
@@ -66,17 +66,15 @@ impl Files {
         if !set(&file, F_WRLCK, OWNER).map_err(failed)? {
             return Err(OpenError::Owned(database, owner(&file)));
         }
+        let owned = OwnedFile(file);
         let start = Instant::now();
-        // In SQLite's order: new readers stop at the pending byte while the last ones finish.
-        for range in [PENDING, RESERVED, SHARED] {
-            while !set(&file, F_WRLCK, range).map_err(failed)? {
-                if start.elapsed() >= wait {
-                    return Err(OpenError::Busy(database));
-                }
-                thread::sleep(Duration::from_millis(1));
+        while !owned.take_all().map_err(failed)? {
+            if start.elapsed() >= wait {
+                return Err(OpenError::Busy(database));
             }
+            thread::sleep(Duration::from_millis(1));
         }
-        Ok(Files { database, owned: Some(file), failed: Arc::default() })
+        Ok(Files { database, owned: Some(owned), failed: Arc::default() })
     }
 
     fn path(&self, part: Part) -> PathBuf {
@@ -94,11 +92,29 @@ impl Files {
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        if let Some(file) = &self.owned {
-            release(file);
+/// The database, held for one owner.
+struct OwnedFile(File);
+
+impl OwnedFile {
+    /// All of SQLite's locks or none of them: a part of them, held while waiting for the rest, could stand in the way of
+    /// a writer who waits likewise, or let a reader take a crashed writer's journal for that of a living one.
+    fn take_all(&self) -> io::Result<bool> {
+        const LOCKS: [Bytes; 3] = [PENDING, SHARED, RESERVED];
+        for range in LOCKS {
+            if !set(&self.0, F_WRLCK, range)? {
+                for range in LOCKS {
+                    set(&self.0, F_UNLCK, range)?;
+                }
+                return Ok(false);
+            }
         }
+        Ok(true)
+    }
+}
+
+impl Drop for OwnedFile {
+    fn drop(&mut self) {
+        release(&self.0);
     }
 }
 
@@ -114,7 +130,8 @@ fn release(file: &File) {
 /// "Multiple links to the same file").
 fn canonical(database: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(database) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+        // Its target has a name of its own, which cannot be told before it is there.
+        Err(error) if error.kind() == ErrorKind::NotFound && !database.is_symlink() => {
             let name = database.file_name().ok_or(error)?;
             let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             Ok(fs::canonicalize(folder)?.join(name))

@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// Calls tools that are safe to retry.
 ///
-/// Exit codes: 0 succeeded; 1 failed, and the call may have committed or not: repeat it with the same key; 2 wrong
-/// usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the same key can
-/// succeed later.
+/// Exit codes: 0 succeeded; 1 failed: stderr says whether the call may have committed, in which case repeat it with the
+/// same key; 2 wrong usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the
+/// same key can succeed later. For verify, 1 is also that something is wrong.
 ///
 /// Logs go to stderr, filtered by RUST_LOG (for example RUST_LOG=host_example=debug). They never hold arguments,
 /// results or keys.
@@ -112,7 +112,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         }
         Command::Tools => {
             // To describe themselves they open no database.
-            let mut instance = host()?.instance(|_| None, Files::shared("none".as_ref())?)?;
+            let mut instance = host()?.instance(|_| None, Files::shared(&component.with_extension("none"))?)?;
             let mut out = io::stdout().lock();
             for tool in instance.describe()? {
                 let permission = tool.permission.as_deref().unwrap_or("see the description");
@@ -127,7 +127,10 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
                 subject: "operator".to_owned(),
                 permissions: vec!["maintain".to_owned()],
             };
-            let storage = open(cli.db.as_deref().filter(|file| file.exists()))?;
+            let storage = open(cli.db.as_deref())?;
+            if !cli.db.is_some_and(|file| file.exists()) {
+                return Err(usage("there is no such database"));
+            }
             let wrong = host()?.instance(move |_| Some(operator.clone()), storage)?.verify()?;
             let wrong = wrong.map_err(|refusal| {
                 let code = refused(refusal.retryable);
@@ -149,7 +152,7 @@ fn built_component() -> Result<PathBuf, String> {
 }
 
 fn open(database: Option<&Path>) -> Result<Files, Failure> {
-    Ok(Files::shared(database.ok_or_else(|| usage("--db FILE is missing, or is not there"))?)?)
+    Ok(Files::shared(database.ok_or_else(|| usage("--db FILE is missing"))?)?)
 }
 
 fn subject(text: &str) -> Result<(String, String), String> {

@@ -45,7 +45,7 @@ impl State {
         result
     }
 
-    /// On an open file only a write can fail and leave things as they were: whatever else fails is [`Error::Io`].
+    /// On an open file nothing but a write can fail and leave things as they were.
     fn file<T>(
         &mut self,
         file: &Resource<OpenFile>,
@@ -55,29 +55,34 @@ impl State {
     }
 }
 
+/// The one error after which the component may go on; whatever else fails is [`Error::Io`].
+fn only(harmless: Error) -> impl Fn(Error) -> Error {
+    move |error| if error == harmless { error } else { Error::Io }
+}
+
 impl Host for State {
     fn sharing_mode(&mut self) -> Result<Sharing> {
         Ok(self.storage.sharing())
     }
 
     fn exists(&mut self, part: Part) -> Result<Result<bool, Error>> {
-        self.pass(|state| Ok(state.storage.exists(part)))
+        self.pass(|state| Ok(state.storage.exists(part).map_err(|_| Error::Io)))
     }
 
     fn remove(&mut self, part: Part) -> Result<Result<(), Error>> {
-        self.pass(|state| Ok(state.storage.remove(part)))
+        self.pass(|state| Ok(state.storage.remove(part).map_err(only(Error::NotFound))))
     }
 
     fn wait(&mut self, attempt: u32) -> Result<bool> {
-        let start = Instant::now();
-        let since = *self.waiting_since.get_or_insert_with(|| {
+        if self.waited.is_zero() {
             tracing::info!(at_most = ?self.limits.lock_wait, "waiting for another process to let go of the database");
-            start
-        });
-        let left = self.limits.lock_wait.saturating_sub(since.elapsed());
+        }
+        let start = Instant::now();
+        let left = self.limits.lock_wait.saturating_sub(self.waited);
         // Random, so that processes which wait for each other fall out of step.
         let pause = Duration::from_micros(500 << attempt.min(6)).mul_f64(0.5 + fastrand::f64());
         std::thread::sleep(pause.min(left));
+        self.waited += start.elapsed();
         self.in_storage += start.elapsed();
         Ok(!left.is_zero())
     }
@@ -96,7 +101,7 @@ impl HostFile for State {
     }
 
     fn write(&mut self, file: Resource<OpenFile>, offset: u64, bytes: Vec<u8>) -> Result<Result<(), Error>> {
-        self.pass(|state| Ok(state.table.get_mut(&file)?.0.write(offset, &bytes)))
+        self.pass(|state| Ok(state.table.get_mut(&file)?.0.write(offset, &bytes).map_err(only(Error::NoSpace))))
     }
 
     fn size(&mut self, file: Resource<OpenFile>) -> Result<Result<u64, Error>> {

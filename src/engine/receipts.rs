@@ -63,7 +63,7 @@ pub(super) fn replay<T: Tool>(database: &Snapshot<'_>, tool: &T, canonical: &str
     if !is_same::<T>(&stored.arguments, canonical) {
         return Err(Refusal::key_conflict().into());
     }
-    let result = serde_json::from_str(&stored.result).map_err(|_| rusqlite::Error::InvalidQuery)?;
+    let result = serde_json::from_str(&stored.result).map_err(|_| Refusal::damaged())?;
     Ok(Some(Reply { receipt: Some(stored.receipt), result }))
 }
 

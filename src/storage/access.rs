@@ -3,7 +3,7 @@
 
 use crate::tool::Registry;
 use crate::{Principal, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Params, Row};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 use std::ops::Deref;
 use uuid::Uuid;
 
@@ -44,17 +44,39 @@ impl<'a> Snapshot<'a> {
     ///
     /// # Panics
     ///
-    /// If `sql` is not one statement that only reads.
+    /// If `sql` does not only read.
     pub fn query_row<T>(
         &self,
         sql: &'static str,
         parameters: impl Params,
         row: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<T>> {
+        self.statement(sql)?.query_row(parameters, row).optional()
+    }
+
+    /// All rows of a `SELECT`. Bound them with a `LIMIT`: a result has one, and so has the component's memory.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Snapshot::query_row`].
+    ///
+    /// # Panics
+    ///
+    /// As for [`Snapshot::query_row`].
+    pub fn query_rows<T>(
+        &self,
+        sql: &'static str,
+        parameters: impl Params,
+        row: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        self.statement(sql)?.query_map(parameters, row)?.collect()
+    }
+
+    fn statement(&self, sql: &'static str) -> rusqlite::Result<CachedStatement<'_>> {
         check(sql, &["SELECT", "WITH"]);
-        let mut statement = self.connection.prepare_cached(sql)?;
+        let statement = self.connection.prepare_cached(sql)?;
         assert!(statement.readonly(), "changes the database: {sql}");
-        statement.query_row(parameters, row).optional()
+        Ok(statement)
     }
 }
 
@@ -83,7 +105,7 @@ impl<'a> Transaction<'a> {
         self.now
     }
 
-    /// Runs one `INSERT`, `UPDATE` or `DELETE` and returns how many rows it changed.
+    /// Runs one `INSERT`, `REPLACE`, `UPDATE` or `DELETE` and returns how many rows it changed.
     ///
     /// # Errors
     ///
@@ -91,8 +113,10 @@ impl<'a> Transaction<'a> {
     ///
     /// # Panics
     ///
-    /// If `sql` is another statement.
+    /// If `sql` is another statement, or if an earlier error has ended the transaction and the tool went on: what it
+    /// did now would commit alone.
     pub fn execute(&self, sql: &'static str, parameters: impl Params) -> rusqlite::Result<usize> {
+        assert!(!self.snapshot.connection.is_autocommit(), "the transaction is gone: {sql}");
         check(sql, &["INSERT", "UPDATE", "DELETE", "REPLACE"]);
         self.snapshot.connection.prepare_cached(sql)?.execute(parameters)
     }

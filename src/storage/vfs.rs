@@ -14,7 +14,6 @@
 #![cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "a native SQLite has an operating system"))]
 
 use crate::imports::storage::{self, Error, LockLevel, Part};
-use crate::refusal::Refusal;
 use rusqlite::ffi;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -29,37 +28,20 @@ pub fn failed() -> bool {
     FAILED.load(Relaxed)
 }
 
-/// What an error of the host's means to a caller, where it did not pass through SQLite.
-pub fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::ReadOnly => Refusal::read_only(),
-        Error::NoSpace => Refusal::no_space(),
-        Error::NotFound | Error::Io => {
-            FAILED.store(true, Relaxed);
-            Refusal::storage_failed()
-        }
-    }
+/// Storage failed on another way than through SQLite.
+pub fn fail() {
+    FAILED.store(true, Relaxed);
 }
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 
-/// SQLite's result code for an error of the host, where nothing was changed and SQLite knows how to go on: it could not
-/// open a file, or had no room to write. `io` is the code for an operation that failed otherwise.
-fn code(error: Error, io: c_int) -> c_int {
-    match error {
-        Error::NoSpace => ffi::SQLITE_FULL,
-        Error::ReadOnly => ffi::SQLITE_READONLY,
-        Error::NotFound => ffi::SQLITE_CANTOPEN,
-        Error::Io => failed_with(io),
-    }
-}
-
 fn failed_with(io: c_int) -> c_int {
-    FAILED.store(true, Relaxed);
+    fail();
     io
 }
 
-/// For all other operations. SQLite makes some of them after its commit, so whatever they say, the state is uncertain.
+/// SQLite makes some operations after its commit, so whatever makes one fail, the state is uncertain. The exceptions are
+/// `open`, and `write` where there is no room.
 fn done(result: Result<(), Error>, io: c_int) -> c_int {
     result.map_or_else(|_| failed_with(io), |()| ffi::SQLITE_OK)
 }
@@ -114,8 +96,8 @@ extern "C" fn sqlite3_os_init() -> c_int {
         xDlClose: None,
         xRandomness: Some(randomness),
         xSleep: Some(sleep),
-        xCurrentTime: Some(current_time),
-        xGetLastError: Some(get_last_error),
+        xCurrentTime: None,
+        xGetLastError: None,
         xCurrentTimeInt64: Some(current_time_int64),
         xSetSystemCall: None,
         xGetSystemCall: None,
@@ -147,7 +129,10 @@ unsafe extern "C" fn open(
         _ => return ffi::SQLITE_CANTOPEN,
     };
     match storage::File::open(part, flags & ffi::SQLITE_OPEN_CREATE != 0) {
-        Err(error) => code(error, ffi::SQLITE_CANTOPEN),
+        Err(Error::NoSpace) => ffi::SQLITE_FULL,
+        Err(Error::ReadOnly) => ffi::SQLITE_READONLY,
+        Err(Error::NotFound) => ffi::SQLITE_CANTOPEN,
+        Err(Error::Io) => failed_with(ffi::SQLITE_CANTOPEN),
         Ok(file) => {
             let base = ffi::sqlite3_file { pMethods: &METHODS };
             // SAFETY: `out` points to `szOsFile` bytes, aligned to 8 and not yet an `OpenFile`, so nothing is dropped.
@@ -162,8 +147,12 @@ unsafe extern "C" fn open(
 }
 
 /// The part that SQLite means by the name of a file: it adds these endings to the database's name.
-fn part(name: *const c_char) -> Part {
-    // SAFETY: SQLite passes a string with its NUL.
+///
+/// # Safety
+///
+/// `name` is a string with its NUL.
+unsafe fn part(name: *const c_char) -> Part {
+    // SAFETY: as the caller promises.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     match name {
         _ if name.ends_with(b"-journal") => Part::Journal,
@@ -175,14 +164,16 @@ fn part(name: *const c_char) -> Part {
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, _: c_int) -> c_int {
     // Always durable, though SQLite asks for it only under synchronous=EXTRA: a removed journal or WAL that is back after
     // a power cut would undo or overwrite what was committed since.
-    match storage::remove(part(name)) {
+    // SAFETY: SQLite passes a string with its NUL.
+    match storage::remove(unsafe { part(name) }) {
         Err(Error::NotFound) => ffi::SQLITE_IOERR_DELETE_NOENT,
         result => done(result, ffi::SQLITE_IOERR_DELETE),
     }
 }
 
 unsafe extern "C" fn access(_: *mut ffi::sqlite3_vfs, name: *const c_char, _: c_int, out: *mut c_int) -> c_int {
-    let exists = storage::exists(part(name));
+    // SAFETY: SQLite passes a string with its NUL.
+    let exists = storage::exists(unsafe { part(name) });
     // SAFETY: `out` is an int of SQLite's.
     done(exists.map(|exists| unsafe { *out = c_int::from(exists) }), ffi::SQLITE_IOERR_ACCESS)
 }
@@ -204,7 +195,7 @@ unsafe extern "C" fn full_pathname(
 }
 
 unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, size: c_int, out: *mut c_char) -> c_int {
-    // SAFETY: `out` has room for `size` bytes, which SQLite has initialised (it XORs or overwrites them afterwards).
+    // SAFETY: `out` has room for `size` bytes, in SQLite's generator, which is static and so initialised.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize) };
     match getrandom::fill(out) {
         Ok(()) => size,
@@ -226,20 +217,6 @@ unsafe extern "C" fn current_time_int64(_: *mut ffi::sqlite3_vfs, out: *mut i64)
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn current_time(vfs: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
-    let mut milliseconds = 0;
-    // SAFETY: the integer lives through the call, and `out` is a double of SQLite's.
-    unsafe {
-        current_time_int64(vfs, &mut milliseconds);
-        *out = milliseconds as f64 / 86_400_000.0;
-    }
-    ffi::SQLITE_OK
-}
-
-unsafe extern "C" fn get_last_error(_: *mut ffi::sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
-    0
-}
-
 /// The open file behind a pointer of SQLite's.
 ///
 /// # Safety
@@ -257,29 +234,30 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, size: c_int, offset: i64) -> c_int {
-    // SAFETY: see `this`; `out` has room for `size` bytes.
-    let (file, out) = unsafe { (this(file), std::slice::from_raw_parts_mut(out.cast::<u8>(), size as usize)) };
+    // SAFETY: see `this`.
+    let file = unsafe { this(file) };
+    let (out, size) = (out.cast::<u8>(), size as usize);
     match file.file.read(offset as u64, size as u32) {
-        Err(_) => failed_with(ffi::SQLITE_IOERR_READ),
-        Ok(bytes) if bytes.len() == out.len() => {
-            out.copy_from_slice(&bytes);
-            ffi::SQLITE_OK
+        Ok(bytes) if bytes.len() <= size => {
+            // SAFETY: `out` has room for `size` bytes, of which the first are copied from a vector of our own and the
+            // rest, at the end of the file, zeroed as SQLite wants it.
+            unsafe {
+                ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len());
+                out.add(bytes.len()).write_bytes(0, size - bytes.len());
+            }
+            if bytes.len() == size { ffi::SQLITE_OK } else { ffi::SQLITE_IOERR_SHORT_READ }
         }
-        // At the end of the file SQLite wants the rest zeroed.
-        Ok(bytes) if bytes.len() < out.len() => {
-            out[..bytes.len()].copy_from_slice(&bytes);
-            out[bytes.len()..].fill(0);
-            ffi::SQLITE_IOERR_SHORT_READ
-        }
-        Ok(_) => failed_with(ffi::SQLITE_IOERR_READ),
+        _ => failed_with(ffi::SQLITE_IOERR_READ),
     }
 }
 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, size: c_int, offset: i64) -> c_int {
     // SAFETY: see `this`; `bytes` points to `size` bytes.
     let (file, bytes) = unsafe { (this(file), std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize)) };
-    let written = file.file.write(offset as u64, bytes);
-    written.map_or_else(|error| code(error, ffi::SQLITE_IOERR_WRITE), |()| ffi::SQLITE_OK)
+    match file.file.write(offset as u64, bytes) {
+        Err(Error::NoSpace) => ffi::SQLITE_FULL,
+        written => done(written, ffi::SQLITE_IOERR_WRITE),
+    }
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {

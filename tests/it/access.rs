@@ -216,7 +216,7 @@ fn a_retryable_refusal_has_changed_nothing_and_the_same_call_then_acts() {
     assert_fresh(&db.shared().call("create_note", &note("first", "hello")));
     let host = Host::load(component(), Limits { lock_wait: Duration::ZERO, ..Limits::default() }).unwrap();
     let mut client = Client::new(&host, Files::shared(&db.path()).unwrap());
-    let lock = WriteLock::hold(&db);
+    let lock = NativeLock::write(&db);
 
     let reply = client.call("create_note", &note("k", "hello"));
 

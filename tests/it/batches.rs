@@ -171,7 +171,7 @@ fn a_disk_that_fills_up_in_the_middle_of_a_batch_refuses_all_of_it() {
     }
 }
 
-/// C5: if the commit fails, every answer is the failure's, those of refused calls included.
+/// C5: if the commit fails, every answer is the failure's, those of replays included.
 #[test]
 fn a_commit_that_fails_answers_no_success() {
     for sharing in [Sole, Shared, SoleAtomic] {

@@ -53,7 +53,7 @@ fn the_exit_code_is_0_after_success_and_3_after_a_refusal() {
 fn a_call_that_waits_says_so_and_ends_retryable_with_exit_code_4() {
     let db = Database::new();
     db.call_in_process("create_note", &note("there", "hello"));
-    let lock = WriteLock::hold(&db);
+    let lock = NativeLock::write(&db);
 
     let ran = run(&mut program(&db, &["call", "create_note", r#"{"body":"hello"}"#]));
 
@@ -73,7 +73,7 @@ fn a_call_that_waits_says_so_and_ends_retryable_with_exit_code_4() {
 fn a_call_that_waits_succeeds_once_the_other_process_has_finished() {
     let db = Database::new();
     db.call_in_process("create_note", &note("there", "hello"));
-    let lock = WriteLock::hold(&db);
+    let lock = NativeLock::write(&db);
     let mut command = program(&db, &["call", "create_note", &note("k", "hello").to_string()]);
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
 
@@ -214,9 +214,8 @@ fn a_key_is_added_to_the_text_as_it_stands() {
         (r#"{"body":"a","deep":{"a":[{},{"b":[]}]}}"#, 3, "unknown field `deep`"),
     ] {
         let db = Database::new();
-
+        drop(db.shared().verify()); // makes the tables
         let ran = run(&mut program(&db, &["call", "create_note", arguments]));
-
         assert!(ran.made_key().is_some(), "{arguments}: {}", ran.stderr);
         assert!(ran.stdout.contains(says), "{arguments}: {}", ran.stdout);
         let count = if code == 0 { "1" } else { "0" };
@@ -294,9 +293,9 @@ fn help_names_the_exit_codes() {
     let ran = run(&mut bare(&["--help"]));
 
     let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = "Exit codes: 0 succeeded; 1 failed, and the call may have committed or not: repeat it with the same \
-        key; 2 wrong usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the \
-        same key can succeed later.";
+    let says = "Exit codes: 0 succeeded; 1 failed: stderr says whether the call may have committed, in which case \
+        repeat it with the same key; 2 wrong usage, nothing was called; 3 refused, nothing was changed; 4 refused, and \
+        the same call with the same key can succeed later.";
     assert!(text.contains(says), "{text}");
     assert_eq!(ran.code, 0);
 }

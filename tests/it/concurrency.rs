@@ -128,7 +128,7 @@ fn edit_until_done(key: &str, automation_id: &str, mut call: impl FnMut(&str, &V
 fn a_lock_held_longer_than_the_wait_is_answered_busy_and_nothing_is_invented() {
     let db = Database::new();
     let first = db.shared().call("create_note", &note("key-1", "first"));
-    let lock = WriteLock::hold(&db);
+    let lock = NativeLock::write(&db);
     let refused = db.shared().call("create_note", &note("key-2", "second"));
     assert_refused(&refused, "busy");
     assert_eq!((&refused["retryable"], &refused["retry_after_ms"]), (&json!(true), &json!(250)));
@@ -179,10 +179,50 @@ fn an_instance_that_shares_outlives_an_owner_that_comes_and_goes() {
 fn an_owner_waits_for_those_who_use_the_file_and_not_for_ever() {
     let db = Database::new();
     assert_fresh(&db.shared().call("create_note", &note("key-1", "first")));
-    let lock = WriteLock::hold(&db);
+    let lock = NativeLock::write(&db);
     assert!(matches!(Files::sole(&db.path(), Duration::from_millis(50)), Err(OpenError::Busy(_))));
     drop(lock);
     assert_eq!(db.sole().call("create_note", &note("key-1", "first"))["replayed"], true);
+}
+
+/// An owner that waits for a writer keeps nobody else waiting, and no lock that the writer needs for its commit.
+#[test]
+fn an_owner_that_waits_lets_readers_in_and_writers_finish() {
+    let db = Database::new();
+    assert_fresh(&db.shared().call("create_note", &note("key-0", "old")));
+    let writer = NativeLock::write(&db);
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| Files::sole(&db.path(), Duration::from_secs(60)).map(drop));
+        // Now and then the owner is in the way for a moment.
+        let read = |_: &usize| db.try_sql("SELECT count(*) FROM notes") == Ok("1".to_owned());
+        assert_eq!((0..1000).filter(read).take(50).count(), 50);
+        drop(writer);
+        owner.join().unwrap().unwrap();
+    });
+    let mut client = db.shared();
+    let reader = NativeLock::read(&db);
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| Files::sole(&db.path(), Duration::from_secs(60)).map(drop));
+        let writer = scope.spawn(|| client.call("create_note", &note("key-1", "first")));
+        drop(reader);
+        // It may have come while the owner had the file, and can say so.
+        let reply = writer.join().unwrap();
+        assert!(reply["status"] == "succeeded" || reply["code"] == "busy", "{reply}");
+        owner.join().unwrap().unwrap();
+    });
+    assert_eq!(db.shared().verify(), Vec::<String>::new());
+}
+
+#[test]
+fn a_link_to_a_database_that_is_not_there_is_refused() {
+    let db = Database::new();
+    let link = db.path().with_extension("link");
+    std::os::unix::fs::symlink(db.path(), &link).unwrap();
+    assert!(matches!(Files::shared(&link), Err(OpenError::Io(..))));
+    assert_fresh(&db.shared().call("create_note", &note("key-1", "first")));
+    // Once its target is there, both names are one database.
+    let mut client = Client::new(host(), Files::shared(&link).unwrap());
+    assert_eq!(client.call("create_note", &note("key-1", "first"))["replayed"], true);
 }
 
 /// Incident 18: what dies leaves neither a lock nor a record that blocks.

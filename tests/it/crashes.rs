@@ -95,7 +95,7 @@ fn assert_nothing(wrong: &[String]) {
 fn a_disk_that_lies_about_sync_is_noticed() {
     for sharing in [Sole, Shared, SoleAtomic] {
         let disk = old_disk(sharing);
-        disk.lie();
+        disk.lie(u32::MAX);
         let wrong = die_everywhere(&disk, &SEEDS, |dead, seed, answered| check(&dead.power_cut(seed), answered));
         assert!(!wrong.is_empty(), "{sharing:?}");
     }
@@ -126,7 +126,8 @@ fn a_recovery_that_does_not_sync_is_noticed() {
     for sharing in [Sole, Shared] {
         let wrong = die_everywhere(&old_disk(sharing), &SEEDS, |dead, seed, answered| {
             let cache = dead.copy(sharing);
-            cache.lie_until_written();
+            // One for each part that is there.
+            cache.lie(2);
             replay_then_cut(&cache, seed, answered)
         });
         assert!(!wrong.is_empty(), "{sharing:?}");
@@ -141,6 +142,27 @@ fn a_change_of_mode_survives_a_power_cut_at_any_call_to_storage() {
         let disk = old_disk(left).copy(opened);
         let wrong = die_everywhere(&disk, &SEEDS, |dead, seed, answered| check(&dead.power_cut(seed), answered));
         assert_nothing(&wrong);
+    }
+}
+
+/// C3: a second sync may succeed falsely, so a new owner writes what it found in the log anew.
+#[test]
+fn a_commit_whose_sync_failed_is_not_taken_for_durable_by_the_next_owner() {
+    let disk = old_disk(Sole);
+    let clean = disk.copy(Sole);
+    clean.fault(Fault::None);
+    create_notes(&clean);
+    for at in 1..=clean.calls() {
+        for seed in SEEDS {
+            let forgetful = disk.copy(Sole);
+            forgetful.fault(Fault::ForgetAt(at));
+            create_notes(&forgetful);
+            forgetful.fault(Fault::None);
+            let answered = create_notes(&forgetful);
+            assert_eq!(answered.len(), 3, "sync {at}");
+            let left = check(&forgetful.power_cut(seed), &answered);
+            assert_eq!(left, Ok(()), "sync {at}, seed {seed}");
+        }
     }
 }
 

@@ -19,6 +19,15 @@ enum Change {
     Size(usize),
 }
 
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Change::Write(offset, written) => put(bytes, *offset, written),
+            Change::Size(size) => bytes.resize(*size, 0),
+        }
+    }
+}
+
 /// What goes wrong, counting the calls from 1.
 #[derive(Clone, Copy, Default)]
 pub enum Fault {
@@ -26,6 +35,11 @@ pub enum Fault {
     None,
     /// This one call fails, having done nothing.
     Fail(u64, Error),
+    /// This call and all later ones fail.
+    FailFrom(u64, Error),
+    /// If this call is a sync, it fails, and the system forgets what it did not write: it is in memory as if it were
+    /// written, and a later sync succeeds without writing it.
+    ForgetAt(u64),
     /// Every write to this part fails.
     FailWritesTo(Part),
     /// The machine dies in this call: a write may have reached the disk or not, and nothing happens afterwards.
@@ -46,9 +60,8 @@ struct State {
     writes: u64,
     highest_lock: u8,
     died_in_sync: bool,
-    /// Controls: a sync that does nothing, always or until the first write.
-    lies: bool,
-    lies_until_written: bool,
+    /// Controls: so many syncs do nothing.
+    lies: u32,
 }
 
 #[derive(Clone)]
@@ -69,6 +82,15 @@ impl Disk {
 
     /// For one instance.
     pub fn storage(&self) -> Mounted {
+        let mut state = self.state();
+        if state.sharing == Some(Sharing::SoleAtomic) {
+            // What was not synced was never stored.
+            for content in &mut state.contents {
+                content.current = content.synced.clone();
+                content.since.clear();
+            }
+        }
+        drop(state);
         Mounted { disk: self.clone(), sync_failed: Arc::default() }
     }
 
@@ -94,12 +116,9 @@ impl Disk {
         self.state().used()
     }
 
-    pub fn lie(&self) {
-        self.state().lies = true;
-    }
-
-    pub fn lie_until_written(&self) {
-        self.state().lies_until_written = true;
+    /// The next syncs do nothing and say that they did.
+    pub fn lie(&self, syncs: u32) {
+        self.state().lies = syncs;
     }
 
     pub fn has(&self, part: Part) -> bool {
@@ -182,6 +201,7 @@ impl State {
         self.calls += 1;
         match self.fault {
             Fault::Fail(at, error) if self.calls == at => Err(error),
+            Fault::FailFrom(at, error) if self.calls >= at => Err(error),
             Fault::Die(at) if self.calls > at => Err(Error::Io),
             Fault::Die(at) => Ok(self.calls == at),
             _ => Ok(false),
@@ -190,12 +210,8 @@ impl State {
 
     fn change(&mut self, content: usize, change: Change, dies: bool) -> Result<(), Error> {
         self.writes += 1;
-        self.lies_until_written = false;
         let content = &mut self.contents[content];
-        match &change {
-            Change::Write(offset, written) => put(&mut content.current, *offset, written),
-            Change::Size(size) => content.current.resize(*size, 0),
-        }
+        change.apply(&mut content.current);
         content.since.push(change);
         if dies { Err(Error::Io) } else { Ok(()) }
     }
@@ -304,19 +320,28 @@ impl StorageFile for OpenPart {
         let mut failed = self.sync_failed.lock().unwrap();
         // Once one has failed, all later ones of this instance do.
         let entered = state.enter();
+        if matches!(state.fault, Fault::ForgetAt(at) if at == state.calls) {
+            state.contents[self.content].since.clear();
+            *failed = true;
+            return Err(Error::Io);
+        }
         state.died_in_sync |= matches!(entered, Ok(true));
         if *failed || !matches!(entered, Ok(false)) {
             *failed = true;
             return Err(Error::Io);
         }
-        if !state.lies && !state.lies_until_written {
+        if state.lies > 0 {
+            state.lies -= 1;
+        } else {
             let part = self.part as usize;
             if state.names[part] == Some(self.content) {
                 state.synced_names[part] = Some(self.content);
             }
             let content = &mut state.contents[self.content];
-            content.synced = content.current.clone();
-            content.since.clear();
+            // Not simply a copy of what is in memory: a part of that may have been forgotten.
+            for change in std::mem::take(&mut content.since) {
+                change.apply(&mut content.synced);
+            }
         }
         Ok(())
     }

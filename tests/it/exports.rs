@@ -142,7 +142,7 @@ fn limits_begin_anew_with_each_typed_call() {
     let host = Host::load(tools_component(), Limits { computing: each, lock_wait: each, ..Limits::default() }).unwrap();
     let (mut store, tools) = typed(&host, &db, ada());
     let noted = tools.call_create_note(&mut store, "n", "hello").unwrap().unwrap();
-    let lock = WriteLock::hold(&db);
+    let lock = NativeLock::write(&db);
 
     let waited = ["k1", "k2"].map(|key| {
         let start = Instant::now();

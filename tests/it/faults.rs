@@ -15,7 +15,7 @@ fn found(client: &mut Client, key: &str) -> bool {
 /// Runs `work` against the disk once for each call to storage that it makes, failing that call.
 fn fail_everywhere(
     disk: &Disk,
-    error: Error,
+    fault: impl Fn(u64) -> Fault,
     work: impl Fn(&Disk) -> (Client, Vec<Value>),
     check: impl Fn(u64, Client, &Disk, &[Value]),
 ) {
@@ -27,7 +27,7 @@ fn fail_everywhere(
     assert!(calls > 15, "{calls}");
     for at in 1..=calls {
         let failing = disk.copy(sharing);
-        failing.fault(Fault::Fail(at, error));
+        failing.fault(fault(at));
         let (client, answers) = work(&failing);
         failing.fault(Fault::None);
         check(at, client, &failing, &answers);
@@ -52,9 +52,16 @@ fn old_disk(sharing: host_example::Sharing) -> Disk {
 #[test]
 fn a_refusal_for_failed_storage_has_changed_nothing_and_the_retry_acts_once() {
     for sharing in MODES {
-        for error in [Error::Io, Error::NoSpace, Error::ReadOnly] {
-            fail_everywhere(&old_disk(sharing), error, create_notes, |at, old, disk, answers| {
-                let context = format!("{sharing:?}, {error:?} at call {at}: {answers:?}");
+        for (error, persists) in [
+            (Error::Io, false),
+            (Error::Io, true),
+            (Error::NoSpace, false),
+            (Error::NoSpace, true),
+            (Error::ReadOnly, false),
+        ] {
+            let fault = |at| if persists { Fault::FailFrom(at, error) } else { Fault::Fail(at, error) };
+            fail_everywhere(&old_disk(sharing), fault, create_notes, |at, old, disk, answers| {
+                let context = format!("{sharing:?}, {error:?} at call {at}, persists {persists}: {answers:?}");
                 drop(old);
                 let mut client = Client::new(host(), disk.storage());
                 for (answer, (key, body)) in answers.iter().zip(NOTES) {
@@ -81,12 +88,19 @@ fn a_refusal_for_failed_storage_has_changed_nothing_and_the_retry_acts_once() {
 #[test]
 fn an_instance_whose_storage_failed_answers_no_more() {
     for sharing in MODES {
-        fail_everywhere(&old_disk(sharing), Error::Io, create_notes, |at, mut client, _, answers| {
-            let context = format!("{sharing:?}, at call {at}: {answers:?}");
-            assert!(client.instance.is_spent(), "{context}");
-            let later = client.call("create_note", &note("key-1", "first"));
-            assert_eq!((&later["code"], &later["retryable"]), (&json!("unavailable"), &json!(true)), "{context}");
-        });
+        for error in [Error::Io, Error::NoSpace, Error::ReadOnly] {
+            let fault = |at| Fault::Fail(at, error);
+            fail_everywhere(&old_disk(sharing), fault, create_notes, |at, mut client, _, answers| {
+                let context = format!("{sharing:?}, {error:?} at call {at}: {answers:?}");
+                // The host and the component agree.
+                let is_spent = client.instance.is_spent();
+                assert!(is_spent || error != Error::Io, "{context}");
+                let later = client.call("create_note", &note("key-1", "first"));
+                let answer = (&later["status"], &later["code"], &later["retryable"]);
+                let refused = (&json!("refused"), &json!("unavailable"), &json!(true));
+                assert_eq!(answer == refused, is_spent, "{context}: {later}");
+            });
+        }
     }
 }
 
@@ -114,9 +128,10 @@ fn a_disk_that_was_full_is_used_again_when_there_is_room() {
 #[test]
 fn a_failed_checkpoint_after_the_commit_does_not_fail_the_call() {
     let disk = old_disk(Sole);
+    let mut client = Client::new(host(), disk.storage());
+    assert_fresh(&client.call("create_note", &note("key-a", "first")));
     // Commits write the WAL; a checkpoint, which SQLite makes after some of them, writes the database.
     disk.fault(Fault::FailWritesTo(Part::Database));
-    let mut client = Client::new(host(), disk.storage());
     let calls: Vec<_> = (1..1000).map(|number| note(&format!("key-{number}"), &"x".repeat(10_000))).collect();
     let checkpointed = calls.iter().find_map(|arguments| {
         let answer = client.call("create_note", arguments);

@@ -159,7 +159,7 @@ pub fn native(database: &Path, sql: &str) -> Command {
         sqlite3
     } else {
         let mut python = Command::new("python3");
-        python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/sqlite3.py"));
+        python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/native.py"));
         python
     };
     program.arg(database).arg(sql);
@@ -268,11 +268,21 @@ pub fn counts(db: &Database) -> [String; 3] {
     ["notes", "automations", "receipts"].map(|table| db.count(table))
 }
 
-/// The native sqlite3 program (or python3's SQLite) in a transaction that holds the write lock until this is dropped.
-pub struct WriteLock(Child);
+/// The native sqlite3 program (or python3's SQLite) in a transaction that lasts until this is dropped.
+pub struct NativeLock(Child);
 
-impl WriteLock {
-    pub fn hold(db: &Database) -> WriteLock {
+impl NativeLock {
+    /// Holds the write lock.
+    pub fn write(db: &Database) -> NativeLock {
+        NativeLock::hold(db, b"BEGIN IMMEDIATE;\nSELECT 'held';\n")
+    }
+
+    /// Reads, so that nobody can end a commit.
+    pub fn read(db: &Database) -> NativeLock {
+        NativeLock::hold(db, b"BEGIN;\nSELECT 'held' FROM sqlite_schema LIMIT 1;\n")
+    }
+
+    fn hold(db: &Database, sql: &[u8]) -> NativeLock {
         use std::io::{Read, Write};
         const SCRIPT: &str = "import sqlite3, sys\n\
             connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
@@ -281,15 +291,15 @@ impl WriteLock {
         let sqlite3 = spawn(Command::new("sqlite3").arg("-bail").arg(db.path()));
         let mut holder =
             sqlite3.or_else(|_| spawn(Command::new("python3").args(["-c", SCRIPT]).arg(db.path()))).unwrap();
-        holder.stdin.as_mut().unwrap().write_all(b"BEGIN IMMEDIATE;\nSELECT 'held';\n").unwrap();
+        holder.stdin.as_mut().unwrap().write_all(sql).unwrap();
         let mut answer = [0; 5];
         holder.stdout.as_mut().unwrap().read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"held\n");
-        WriteLock(holder)
+        NativeLock(holder)
     }
 }
 
-impl Drop for WriteLock {
+impl Drop for NativeLock {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         self.0.wait().unwrap();

@@ -172,7 +172,7 @@ fn sqlite3(database: &Path, sql: &str) -> Command {
     let mut program = Command::new("sqlite3");
     if program.arg("--version").output().is_err() {
         program = Command::new("python3");
-        program.arg(root().join("xtask/sqlite3.py"));
+        program.arg(root().join("xtask/native.py"));
     } else {
         program = Command::new("sqlite3");
     }

@@ -1,4 +1,4 @@
-"""What the demo and the tests need of the sqlite3 program, where it is not installed: sqlite3.py DATABASE SQL."""
+"""What the demo and the tests need of the sqlite3 program, where it is not installed: native.py DATABASE SQL."""
 
 import sqlite3
 import sys
