@@ -19,7 +19,7 @@ use crate::arguments;
 use crate::imports::caller;
 use crate::refusal::{Failure, Refusal};
 use crate::storage::{self, Begun, Database, Snapshot, Transaction};
-use crate::tool::{Outcome, Query, Registry, Tool};
+use crate::tool::{Query, Registry, Tool};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -38,6 +38,9 @@ pub struct Reply {
     pub receipt: Option<Receipt>,
     pub result: Map<String, Value>,
 }
+
+/// What a call came to.
+pub type Outcome = Result<Reply, Refusal>;
 
 /// Runs the calls, each a tool's name and its arguments in JSON, in their order and in one transaction, and answers
 /// each. A refusal undoes its own call alone.

@@ -1,8 +1,8 @@
 //! What an agent is answered: one flat JSON object, its schema, and what a tool's description says about keys.
 
 use crate::Timestamp;
+use crate::engine::Outcome;
 use crate::refusal::Refusal;
-use crate::tool::Outcome;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;

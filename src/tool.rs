@@ -4,8 +4,8 @@
 //! [`Registry`] lists them, with the tables that they need.
 
 use crate::arguments::Key;
-use crate::engine::{self, Reply, operations};
-use crate::refusal::{Failure, Refusal};
+use crate::engine::{self, operations};
+use crate::refusal::Failure;
 use crate::storage::{Schema, Snapshot, Transaction};
 use crate::{Principal, reply};
 use schemars::JsonSchema;
@@ -37,7 +37,7 @@ pub trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     ///
     /// # Errors
     ///
-    /// [`Refusal::not_found`], worded the same for absent and foreign ids.
+    /// [`Refusal::not_found`](crate::Refusal::not_found), worded the same for absent and foreign ids.
     fn access(&self, _: &Snapshot<'_>) -> Result<(), Failure> {
         Ok(())
     }
@@ -67,7 +67,7 @@ pub trait Query: DeserializeOwned + JsonSchema + 'static {
 
     /// # Errors
     ///
-    /// [`Refusal::not_found`], worded the same for absent and foreign ids; or whatever SQLite said.
+    /// [`Refusal::not_found`](crate::Refusal::not_found), worded the same for absent and foreign ids; or whatever SQLite said.
     fn read(&self, database: &Snapshot<'_>) -> Result<Self::Reply, Failure>;
 }
 
@@ -170,6 +170,3 @@ fn describe_query<Q: Query>() -> Description {
         destructive: false,
     }
 }
-
-/// What a call came to.
-pub type Outcome = Result<Reply, Refusal>;

@@ -1,5 +1,5 @@
-//! What a caller may rely on: the contract's rules B1 to B3, B7, B8 and B11, one instance at a time. Batches (B12), simultaneous calls
-//! (B4), limits, crashes and logs are tested elsewhere; "incident 8" and the like are in the list of incidents.
+//! What a caller may rely on: rules B1 to B3, B7, B8 and B11 of CONTRACT.md, one instance at a time. Batches (B12),
+//! simultaneous calls (B4), limits, crashes and logs are tested elsewhere. Incidents are numbered as they are there.
 
 use crate::harness::*;
 use serde_json::{Value, json};
