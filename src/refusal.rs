@@ -95,7 +95,12 @@ impl From<rusqlite::Error> for Refusal {
                 "Repeat the call with the same key; if it fails again, ask an operator to raise the limit.",
             ),
             ErrorCode::DatabaseCorrupt => Self::damaged(),
-            ErrorCode::SystemIoFailure | ErrorCode::CannotOpen => Self::storage_failed(),
+            ErrorCode::CannotOpen => Self::unavailable(
+                "The database could not be opened: another process is taking it over, or it was moved.",
+                true,
+                "Repeat the call with the same key; if it fails again, ask an operator to look at the file.",
+            ),
+            ErrorCode::SystemIoFailure => Self::storage_failed(),
             _ => {
                 let what = rusqlite::ffi::code_to_str(sqlite.extended_code);
                 Self::unavailable(

@@ -206,7 +206,7 @@ impl Instance {
     /// instance.
     pub fn call(&mut self, calls: &[Invocation]) -> Result<Vec<Reply>> {
         // For the log: an attempt is one execution, an operation is what all attempts with one key come to.
-        let attempts: Vec<_> = calls.iter().map(|_| uuid::Uuid::now_v7()).collect();
+        let attempts: Vec<_> = calls.iter().map(|_| uuid::Uuid::new_v4()).collect();
         for (attempt, call) in attempts.iter().zip(calls) {
             tracing::debug!(%attempt, tool = log_name(&call.tool), "call");
         }

@@ -1,16 +1,11 @@
 //! [`Storage`] over real files, with SQLite's own locks on SQLite's own bytes, so that the `sqlite3` program takes part.
-//!
-//! The locks are Linux's open file description locks (`fcntl(2)`): they exclude other instances of this process as well
-//! as other processes, and vanish with whoever held them.
 
+use crate::locks::{Bytes, F_RDLCK, F_UNLCK, F_WRLCK, OWNER, PENDING, RESERVED, SHARED, blocked, owner, release, set};
 use crate::{Error, LockLevel, Part, Sharing, Storage, StorageFile};
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc::{self, F_RDLCK, F_UNLCK, F_WRLCK};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -62,7 +57,7 @@ impl Files {
     pub fn sole(database: &Path, wait: Duration) -> Result<Files, OpenError> {
         let failed = |error| OpenError::Io(database.to_owned(), error);
         let database = canonical(database).map_err(failed)?;
-        let file = open(&database, true).map_err(failed)?;
+        let file = open(&database, true, 0o644).map_err(failed)?;
         if !set(&file, F_WRLCK, OWNER).map_err(failed)? {
             return Err(OpenError::Owned(database, owner(&file)));
         }
@@ -85,6 +80,19 @@ impl Files {
             Part::Wal => "-wal",
         });
         path.into()
+    }
+
+    /// A journal or WAL holds what the database holds, so nobody else may read it, and whoever may use the database must
+    /// be able to open it. SQLite does likewise.
+    fn make_like_database(&self, file: &File) -> io::Result<()> {
+        let database = fs::metadata(&self.database)?;
+        file.set_permissions(database.permissions())?;
+        let ours = file.metadata()?;
+        if (ours.uid(), ours.gid()) != (database.uid(), database.gid()) {
+            // Allowed to few; where it is not, the file is ours to use at least.
+            drop(std::os::unix::fs::fchown(file, Some(database.uid()), Some(database.gid())));
+        }
+        Ok(())
     }
 
     fn folder(&self) -> io::Result<File> {
@@ -118,14 +126,6 @@ impl Drop for OwnedFile {
     }
 }
 
-/// Closing is not enough: a process that another thread is just starting holds a copy of the descriptor, and with it
-/// the lock, until it has become another program.
-fn release(file: &File) {
-    if let Err(error) = set(file, F_UNLCK, ALL) {
-        tracing::error!(%error, "cannot unlock the database");
-    }
-}
-
 /// The file's one real name, since SQLite finds a crashed writer's journal by it (<https://sqlite.org/howtocorrupt.html>,
 /// "Multiple links to the same file").
 fn canonical(database: &Path) -> io::Result<PathBuf> {
@@ -136,13 +136,14 @@ fn canonical(database: &Path) -> io::Result<PathBuf> {
             let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             Ok(fs::canonicalize(folder)?.join(name))
         }
-        Ok(path) if path.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        // Opening a pipe would wait for ever.
+        Ok(path) if !path.is_file() => Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file")),
         result => result,
     }
 }
 
-fn open(path: &Path, create: bool) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)
+fn open(path: &Path, create: bool, mode: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(create).truncate(false).mode(mode).open(path)
 }
 
 impl Storage for Files {
@@ -151,7 +152,13 @@ impl Storage for Files {
     }
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
-        let file = open(&self.path(part), create).map_err(|error| reason("open", &error))?;
+        let path = self.path(part);
+        // Closed to others until it is made like the database.
+        let is_new = create && part != Part::Database && !path.exists();
+        let file = open(&path, create, if is_new { 0o600 } else { 0o644 }).map_err(|error| reason("open", &error))?;
+        if is_new {
+            self.make_like_database(&file).map_err(|error| reason("protect", &error))?;
+        }
         // Its entry in the folder may not be durable yet, whoever made it.
         let unsynced_folder = Some(self.folder().map_err(|error| reason("open", &error))?);
         let locks = self.owned.is_none().then_some(LockLevel::None);
@@ -290,58 +297,6 @@ impl StorageFile for OpenPart {
             Some(_) => blocked(&self.file, F_WRLCK, RESERVED).map_err(|error| reason("lock", &error)),
         }
     }
-}
-
-/// A range of bytes: its start and length.
-type Bytes = (i64, i64);
-const PENDING: Bytes = (0x4000_0000, 1);
-const RESERVED: Bytes = (0x4000_0001, 1);
-const SHARED: Bytes = (0x4000_0002, 510);
-/// Ours, not SQLite's: tells an owner, who has come to stay, from a writer, who will be gone in a moment.
-const OWNER: Bytes = (0x3fff_ffff, 1);
-
-/// To the end of the file, however long it grows (`fcntl(2)`).
-const ALL: Bytes = (0, 0);
-
-fn flock(kind: i32, (start, len): Bytes) -> libc::flock {
-    libc::flock { l_type: kind as i16, l_whence: libc::SEEK_SET as i16, l_start: start, l_len: len, l_pid: 0 }
-}
-
-/// Takes or lets go a lock without waiting; false if somebody is in the way.
-fn set(file: &File, kind: i32, range: Bytes) -> io::Result<bool> {
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&flock(kind, range))) {
-        Ok(_) => Ok(true),
-        Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Whether somebody else's lock is in the way of this one.
-fn blocked(file: &File, kind: i32, range: Bytes) -> io::Result<bool> {
-    let mut lock = flock(kind, range);
-    fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
-    Ok(i32::from(lock.l_type) != F_UNLCK)
-}
-
-/// Which process owns the database: the kernel tells it of a process's own locks only, in `/proc/PID/fdinfo`, and of
-/// those that this user may look into.
-fn owner(file: &File) -> Option<String> {
-    let ours = file.metadata().ok()?;
-    let position = OWNER.0.to_string();
-    let has_lock = |process: &Path, fd: &fs::DirEntry| {
-        let same = fs::metadata(fd.path()).is_ok_and(|fd| (fd.dev(), fd.ino()) == (ours.dev(), ours.ino()));
-        same && fs::read_to_string(process.join("fdinfo").join(fd.file_name())).is_ok_and(|info| {
-            info.lines().any(|line| line.contains("OFDLCK") && line.split_whitespace().any(|word| word == position))
-        })
-    };
-    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
-        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
-        let mut fds = fs::read_dir(process.path().join("fd")).ok()?.flatten();
-        fds.any(|fd| has_lock(&process.path(), &fd)).then(|| {
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            format!("{pid} ({})", name.trim_end())
-        })
-    })
 }
 
 /// The component is told the kind, the operator's log the rest.

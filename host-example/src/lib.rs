@@ -24,9 +24,11 @@
 //! | `component.rs` | engine, linker, limits; an instance and its calls |
 //! | `storage.rs` | the trait [`Storage`], and the component's import made of it |
 //! | `files.rs` | `Storage` over real files, with SQLite's locks |
+//! | `locks.rs` | Linux's locks on ranges of bytes, and who holds them |
 
 mod component;
 mod files;
+mod locks;
 mod storage;
 
 pub use component::{Host, Instance, Limits, State};

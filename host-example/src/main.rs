@@ -72,9 +72,11 @@ enum Format {
 fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "host_example=info".into());
     let colours = io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
+    // A log that cannot be written must not end a call that has committed.
+    log.log_internal_errors(false).init();
     run(Cli::parse()).unwrap_or_else(|Failure(code, error)| {
-        eprintln!("error: {error}");
+        drop(writeln!(io::stderr(), "error: {error}"));
         ExitCode::from(code)
     })
 }
@@ -103,7 +105,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             let mut instance = host()?.instance(move |_| Some(principal.clone()), storage)?;
             if lacks_key(&arguments) && instance.describe()?.iter().any(|known| known.name == tool && !known.read_only)
             {
-                arguments = with_new_key(&arguments);
+                arguments = with_new_key(&arguments)?;
             }
             let reply = instance.call_one(&tool, &arguments).map_err(|error| {
                 format!("the call may have committed or not: repeat it with the same key: {error:#}")
@@ -186,12 +188,14 @@ fn lacks_key(arguments: &str) -> bool {
         .is_ok_and(|arguments| !arguments.contains_key("idempotency_key"))
 }
 
-fn with_new_key(arguments: &str) -> String {
-    let key = uuid::Uuid::now_v7();
-    eprintln!("idempotency_key: {key}");
+/// The key is useless if nobody has it, so it is printed before the call, or there is none.
+fn with_new_key(arguments: &str) -> Result<String, Failure> {
+    let key = uuid::Uuid::new_v4();
+    writeln!(io::stderr(), "idempotency_key: {key}")
+        .map_err(|error| format!("nothing was called, since its key cannot be printed: {error}"))?;
     let rest = arguments.trim_start().trim_start_matches('{').trim_start();
     let comma = if rest.starts_with('}') { "" } else { "," };
-    format!(r#"{{"idempotency_key":"{key}"{comma}{rest}"#)
+    Ok(format!(r#"{{"idempotency_key":"{key}"{comma}{rest}"#))
 }
 
 fn print(reply: &Reply, format: Format) -> Result<ExitCode, Failure> {

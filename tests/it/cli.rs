@@ -4,7 +4,7 @@ use crate::harness::*;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
@@ -357,43 +357,4 @@ fn logs_name_operation_and_attempt_and_never_what_was_said() {
         }
     }
     assert_eq!(counts(&db), ["2", "0", "2"]);
-}
-
-/// Where nothing can be written: a full device, and a pipe that nobody reads.
-fn lost() -> [Stdio; 2] {
-    let (reader, writer) = io::pipe().unwrap();
-    drop(reader);
-    [File::options().write(true).open("/dev/full").unwrap().into(), writer.into()]
-}
-
-#[test]
-fn a_reply_that_cannot_be_written_is_a_failure_and_the_retry_a_replay() {
-    for format in ["json", "text"] {
-        for stdout in lost() {
-            let db = Database::new();
-            let mut program = program(&db, &["call", "create_note", r#"{"body":"hello"}"#, "--format", format]);
-
-            let ran = run(program.stdout(stdout));
-
-            assert_eq!(ran.code, 1);
-            assert!(ran.stderr.lines().last().unwrap().starts_with("error: "), "{}", ran.stderr);
-            let key = ran.made_key().expect("a key");
-            let (exit, replay) = db.call_in_process("create_note", &note(key, "hello"));
-            assert_eq!((exit, &replay["status"], &replay["replayed"]), (0, &json!("succeeded"), &json!(true)));
-            assert_eq!(counts(&db), ["1", "0", "1"]);
-        }
-    }
-}
-
-#[test]
-fn a_list_or_a_verdict_that_cannot_be_written_is_a_failure() {
-    let db = Database::new();
-    assert_fresh(&db.shared().call("create_note", &note("key-1", "first")));
-    for command in ["tools", "verify"] {
-        for stdout in lost() {
-            let ran = run(program(&db, &[command]).stdout(stdout));
-            assert_eq!(ran.code, 1, "{command}: {}", ran.stderr);
-            assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
-        }
-    }
 }

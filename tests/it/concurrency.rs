@@ -225,6 +225,25 @@ fn a_link_to_a_database_that_is_not_there_is_refused() {
     assert_eq!(client.call("create_note", &note("key-1", "first"))["replayed"], true);
 }
 
+/// The journal and the WAL hold what the database holds.
+#[test]
+fn whoever_may_not_read_the_database_may_not_read_its_journal_or_wal() {
+    use std::os::unix::fs::PermissionsExt;
+    let db = Database::new();
+    std::fs::File::create(db.path()).unwrap().set_permissions(PermissionsExt::from_mode(0o600)).unwrap();
+    let mode = |name: &str| {
+        let path = db.path().with_extension(name);
+        path.metadata().unwrap().permissions().mode() & 0o777
+    };
+    let mut shared = db.shared();
+    assert_fresh(&shared.call("create_note", &note("key-1", "first")));
+    assert_eq!(mode("db-journal"), 0o600);
+    drop(shared);
+    let mut owner = db.sole();
+    assert_fresh(&owner.call("create_note", &note("key-2", "second")));
+    assert_eq!(mode("db-wal"), 0o600);
+}
+
 /// Incident 18: what dies leaves neither a lock nor a record that blocks.
 #[test]
 fn a_process_killed_in_the_middle_of_its_commit_leaves_nothing_and_blocks_nobody() {

@@ -147,6 +147,33 @@ fn a_failed_checkpoint_after_the_commit_does_not_fail_the_call() {
     assert_eq!(client.verify(), Vec::<String>::new());
 }
 
+/// A batch that is larger than SQLite's cache is written in part before its commit.
+#[test]
+fn an_answer_of_a_batch_that_spills_is_kept_whatever_failed_meanwhile() {
+    let calls: Vec<_> =
+        (0..64).map(|number| ("create_note", note(&format!("key-{number}"), &"\u{1f95b}".repeat(10_000)))).collect();
+    let disk = old_disk(Sole);
+    let clean = disk.copy(Sole);
+    clean.fault(Fault::None);
+    Client::new(host(), clean.storage()).batch(&calls);
+    let count = clean.calls();
+    for (error, from) in [(Error::NoSpace, 1), (Error::ReadOnly, 2)] {
+        for at in (from..=count).step_by(97) {
+            let failing = disk.copy(Sole);
+            failing.fault(Fault::Fail(at, error));
+            let answers = Client::new(host(), failing.storage()).batch(&calls);
+            failing.fault(Fault::None);
+            let mut client = Client::new(host(), failing.storage());
+            for (answer, (tool, arguments)) in answers.iter().zip(&calls) {
+                if answer["status"] == "succeeded" {
+                    assert_replay_of(answer, &client.call(tool, arguments));
+                }
+            }
+            assert_eq!(client.verify(), Vec::<String>::new(), "{error:?} at call {at} of {count}");
+        }
+    }
+}
+
 /// A receipt that cannot be inserted takes its effect with it.
 #[test]
 fn a_failing_receipt_insert_rolls_the_effect_back() {

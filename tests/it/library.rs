@@ -1,8 +1,9 @@
 //! Counterfoil as a library, in a component of somebody else's (`tests/tools`): revisions, defaults, results and faults
 //! of its tools.
 
+use crate::disk::{Disk, Fault};
 use crate::harness::*;
-use host_example::Files;
+use host_example::{Files, Sharing};
 use serde_json::{Value, json};
 
 /// A new instance of the tests' own component, which shares the file with others.
@@ -230,4 +231,47 @@ fn a_call_refused_after_its_effect_is_undone_alone_and_a_lost_batch_altogether()
     assert_fresh(&client.call("mark", &mark("k3", "c")));
     assert_eq!(client.call("mark", &mark("k1", "a"))["replayed"], true);
     assert_eq!(left(&db), "3|3");
+}
+
+fn failing(key: &str, how: &str) -> (&'static str, Value) {
+    ("fail", json!({ "idempotency_key": key, "how": how }))
+}
+
+fn marked(key: &str) -> (&'static str, Value) {
+    ("mark", mark(key, key))
+}
+
+/// C3: what it did next would have committed alone.
+#[test]
+fn a_tool_that_goes_on_after_its_transaction_is_gone_traps_and_leaves_nothing() {
+    for sharing in [Sharing::Sole, Sharing::Shared, Sharing::SoleAtomic] {
+        let disk = Disk::new(sharing);
+        let mut client = Client::new(test_host(), disk.storage());
+        assert_fresh(&client.batch(&[marked("old")])[0]);
+        disk.fault(Fault::Full(disk.used() + 40_000));
+        assert!(client.try_batch(&[marked("key-1"), failing("bad", "go_on"), marked("key-2")]).is_err());
+        disk.fault(Fault::None);
+        drop(client);
+        let mut client = Client::new(test_host(), disk.storage());
+        let found = json!({ "tool": "fail", "idempotency_key": "bad" });
+        assert_refused(&client.call("find_operation", &found), "not_found");
+        for key in ["key-1", "key-2"] {
+            assert_fresh(&client.batch(&[marked(key)])[0]);
+        }
+        assert_eq!(client.verify(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_tool_that_rolls_back_takes_its_batch_with_it_and_nothing_more() {
+    let db = Database::new();
+    let mut client = Client::new(test_host(), Files::shared(&db.path()).unwrap());
+    for reply in client.batch(&[marked("key-1"), failing("bad", "roll_back"), marked("key-2")]) {
+        assert_refused(&reply, "unavailable");
+        assert_eq!(reply["retryable"], true);
+    }
+    assert_eq!((db.count("marks"), db.count("receipts")), ("0".to_owned(), "0".to_owned()));
+    assert_refused(&client.batch(&[failing("bad", "roll_back")])[0], "unavailable");
+    assert_fresh(&client.batch(&[marked("key-1")])[0]);
+    assert_eq!((db.count("marks"), db.count("receipts")), ("1".to_owned(), "1".to_owned()));
 }

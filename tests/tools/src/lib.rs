@@ -151,6 +151,10 @@ enum How {
     Spin,
     /// Takes memory until there is none.
     Hoard,
+    /// Passes over SQLite's error and writes a mark all the same.
+    GoOn,
+    /// Rolls the engine's transaction back.
+    RollBack,
     /// Writes a mark that claims to be another operation's.
     Orphan,
 }
@@ -187,6 +191,18 @@ impl Tool for Fail {
                     hoard.push(vec![1_u8; 1 << 20]);
                     std::hint::black_box(&hoard);
                 }
+            }
+            How::GoOn => {
+                let large = "INSERT INTO marks VALUES (printf('%.*c', 4000000, 'x'), 1, 'large')";
+                if transaction.execute(large, []).is_err() {
+                    transaction.execute("INSERT INTO marks VALUES ('went on', 1, 'small')", [])?;
+                }
+                Ok(Marked { dry_run: false, text: String::new() })
+            }
+            How::RollBack => {
+                let operation = transaction.operation_id().to_string();
+                transaction.execute("INSERT OR ROLLBACK INTO marks VALUES ('again', 1, ?1)", [operation])?;
+                Ok(Marked { dry_run: false, text: String::new() })
             }
             How::Orphan => {
                 transaction.execute("INSERT INTO marks VALUES ('orphan', 1, 'no such operation')", [])?;
