@@ -85,7 +85,7 @@ pub(crate) type Prepared = Result<Box<dyn Call>, Refusal>;
 /// Steps 1 and 2.
 fn prepare(registry: &'static Registry, number: u32, (tool, json): (&str, &str)) -> Prepared {
     let principal = caller::current(number).ok_or_else(Refusal::no_caller)?;
-    let entry = registry.find(tool).ok_or_else(|| Refusal::invalid_argument("There is no tool of this name."))?;
+    let entry = registry.find(tool).ok_or_else(Refusal::no_such_tool)?;
     if let Some(permission) = entry.permission {
         principal.require(permission)?;
     }

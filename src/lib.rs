@@ -37,6 +37,11 @@ pub use timestamp::Timestamp;
 
 use serving::bindings::counterfoil::tools as imports;
 
+/// Its example must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 impl Principal {
     /// # Errors
     ///

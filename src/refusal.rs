@@ -147,6 +147,15 @@ impl Refusal {
         Self::new(Code::Denied, "The host named no caller.", false, "Sign in, then repeat the call with the same key.")
     }
 
+    pub(crate) fn no_such_tool() -> Self {
+        Self::new(
+            Code::InvalidArgument,
+            "There is no tool of this name.",
+            false,
+            "Call one of the tools that are listed.",
+        )
+    }
+
     pub(crate) fn lacks(permission: &str) -> Self {
         Self::new(
             Code::Denied,
@@ -159,7 +168,12 @@ impl Refusal {
     /// An argument breaks a limit of the tool's own. `message` says which, where, and what is allowed.
     #[must_use]
     pub fn invalid_argument(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(Code::InvalidArgument, message, false, "Correct the arguments; the key is still unused.")
+        Self::new(
+            Code::InvalidArgument,
+            message,
+            false,
+            "Correct the arguments. Nothing was done, and a key is still unused.",
+        )
     }
 
     /// The resource is absent or outside the caller's workspace, which must not be told apart.

@@ -24,6 +24,8 @@ pub mod bindings {
 #[macro_export]
 macro_rules! serve {
     ($registry:path) => {
+        // A native linker takes no names such as `counterfoil:tools/toolbox#call`.
+        #[cfg(target_family = "wasm")]
         #[allow(unsafe_code, reason = "of generated code")]
         const _: () = {
             use bindings::counterfoil::tools::types;

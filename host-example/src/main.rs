@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// Calls tools that are safe to retry.
 ///
-/// Exit codes: 0 succeeded; 1 failed: stderr says whether the call may have committed, in which case repeat it with the
-/// same key; 2 wrong usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the
-/// same key can succeed later. For verify, 1 is also that something is wrong.
+/// Exit codes: 0 succeeded; 1 failed, with nothing called unless stderr says to repeat the call with the same key; 2 wrong
+/// usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the same key can succeed
+/// later. For verify, 1 is also that something is wrong.
 ///
 /// Logs go to stderr, filtered by RUST_LOG (for example RUST_LOG=host_example=debug). They never hold arguments,
 /// results or keys.
@@ -169,7 +169,8 @@ fn subject(text: &str) -> Result<(String, String), String> {
 impl Caller {
     fn principal(self) -> Result<Principal, Failure> {
         let (subject, workspace) = self.subject.ok_or_else(|| usage("--as SUBJECT@WORKSPACE is missing"))?;
-        Ok(Principal { workspace, subject, permissions: self.allow })
+        let permissions = self.allow.iter().map(|name| name.trim().to_owned()).collect();
+        Ok(Principal { workspace, subject, permissions })
     }
 }
 

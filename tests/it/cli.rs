@@ -293,9 +293,9 @@ fn help_names_the_exit_codes() {
     let ran = run(&mut bare(&["--help"]));
 
     let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = "Exit codes: 0 succeeded; 1 failed: stderr says whether the call may have committed, in which case \
-        repeat it with the same key; 2 wrong usage, nothing was called; 3 refused, nothing was changed; 4 refused, and \
-        the same call with the same key can succeed later.";
+    let says = "Exit codes: 0 succeeded; 1 failed, with nothing called unless stderr says to repeat the call with the \
+        same key; 2 wrong usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with \
+        the same key can succeed later.";
     assert!(text.contains(says), "{text}");
     assert_eq!(ran.code, 0);
 }

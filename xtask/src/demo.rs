@@ -76,7 +76,7 @@ pub fn run(host: &Path) -> Result<()> {
     let verify = demo.host(&["verify"]).output()?;
     claim("host-example verify finds nothing wrong", verify.status.success() && verify.stdout == b"ok\n")?;
 
-    println!("\nAll of it held. Try a call yourself:\n");
+    println!("\nAll of it held. The folder may be deleted. Or try a call yourself:\n");
     println!(
         "  cargo run -q -p host-example -- --db {} --as ada@acme --allow write-notes,read \\\n    \
          call create_note '{{\"idempotency_key\":\"mine-1\",\"body\":\"hello\"}}'",

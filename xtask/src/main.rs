@@ -25,7 +25,8 @@ enum Cli {
     Host,
     /// Lose an answer, race, revoke: the story of one note on a database in a temporary folder, checked step by step.
     Demo,
-    /// Build all that tests need and run every test. What follows is handed to `cargo test`.
+    /// Build all that tests need and run every test. What follows is handed to the tests: a part of a name, or options
+    /// such as --skip.
     Test {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -67,7 +68,7 @@ fn run(cli: Cli) -> Result<()> {
                 component(world)?;
             }
             host()?;
-            execute(cargo(&["test", "--workspace"]).args(arguments))?;
+            execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }
     }
     Ok(())
