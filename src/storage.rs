@@ -285,6 +285,10 @@ fn try_open_shared(schema: &Schema) -> Result<Connection, Failure> {
         set(&connection, "locking_mode", "exclusive")?;
     }
     version(&connection, schema)?;
+    if is_wal {
+        // Without shared memory SQLite reads a WAL under the exclusive lock only, and keeps it in this mode.
+        rewrite_wal().map_err(failure)?;
+    }
     set(&connection, "journal_mode", "truncate")?;
     if is_wal {
         set(&connection, "locking_mode", "normal")?;
