@@ -166,6 +166,52 @@ fn a_commit_whose_sync_failed_is_not_taken_for_durable_by_the_next_instance() {
     }
 }
 
+/// The same, if the next instance dies while it takes the log over, and the power goes: of a log whose end was not
+/// stored, the beginning is older than what was moved out of it, and together they are no state of the database.
+#[test]
+fn a_log_that_was_not_stored_survives_a_power_cut_while_it_is_taken_over() {
+    // So many that the index on keys has several pages, of which the last call changes another one than the first.
+    let disk = Disk::new(Sole);
+    let mut client = Client::new(host(), disk.storage());
+    for batch in 0..6 {
+        let keys = (0..64).map(|number| format!("key-{batch}-{number:02}"));
+        let calls: Vec<_> = keys.map(|key| ("create_note", note(&key, "old"))).collect();
+        client.batch(&calls).iter().for_each(assert_fresh);
+    }
+    client.instance.close().unwrap().unwrap();
+    let disk = disk.power_cut(1);
+    let keys = ["key-0-00-first", "key-5-63-last"];
+    let create = |disk: &Disk| {
+        let mut client = Client::new(host(), disk.storage());
+        keys.map(|key| client.call("create_note", &note(key, "new"))["status"] == "succeeded")
+    };
+    let last_sync = {
+        let clean = disk.copy(Sole);
+        clean.fault(Fault::None);
+        create(&clean);
+        let fails = |at: &u64| {
+            let forgetful = disk.copy(Sole);
+            forgetful.fault(Fault::ForgetAt(*at));
+            create(&forgetful) == [true, false]
+        };
+        (1..=clean.calls()).rev().find(fails).expect("the sync of the second commit")
+    };
+    let forgetful = disk.copy(Sole);
+    forgetful.fault(Fault::ForgetAt(last_sync));
+    create(&forgetful);
+    for next in [Sole, Shared] {
+        for dies in 1..60 {
+            let dying = forgetful.copy(next);
+            dying.fault(Fault::Die(dies));
+            create(&dying);
+            let mut client = Client::new(host(), dying.power_cut(0).storage());
+            assert_eq!(client.verify(), Vec::<String>::new(), "then {next:?}, dead at call {dies}");
+            assert_eq!(client.call("create_note", &note(keys[0], "new"))["replayed"], true, "{next:?}, {dies}");
+            assert_eq!(client.call("create_note", &note(keys[1], "new"))["status"], "succeeded", "{next:?}, {dies}");
+        }
+    }
+}
+
 /// Each mode opens what each mode left behind, cleanly closed or not. sole-atomic has no log to open: an operator
 /// brings a database there by way of shared.
 #[test]
