@@ -61,11 +61,6 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    fn check(text: &str) -> bool {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-        (1..=128).contains(&text.len()) && text.bytes().all(allowed)
-    }
 }
 
 /// Text of 1 to `MAX` characters (Unicode scalar values), without NUL, which SQLite's functions and shell cut short at.
@@ -127,7 +122,9 @@ impl FromText for Key {
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        Key::check(text).then(|| Key(text.to_owned()))
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        let fits = (1..=128).contains(&text.len()) && text.bytes().all(allowed);
+        fits.then(|| Key(text.to_owned()))
     }
 }
 
@@ -200,19 +197,19 @@ impl<const MIN: u32, const MAX: u32> Visitor<'_> for IntegerVisitor<MIN, MAX> {
 }
 
 macro_rules! deserialize {
-    ($([$($generics:tt)*] $type:ty, $method:ident, $visitor:expr;)*) => {$(
+    ($([$($generics:tt)*] $type:ty;)*) => {$(
         impl<'de, $($generics)*> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                deserializer.$method($visitor)
+                deserializer.deserialize_str(TextVisitor(PhantomData))
             }
         }
     )*};
 }
 
 deserialize! {
-    [] Key, deserialize_str, TextVisitor(PhantomData);
-    [] Id, deserialize_str, TextVisitor(PhantomData);
-    [const MAX: usize] Text<MAX>, deserialize_str, TextVisitor(PhantomData);
+    [] Key;
+    [] Id;
+    [const MAX: usize] Text<MAX>;
 }
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Integer<MIN, MAX> {

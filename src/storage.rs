@@ -43,10 +43,12 @@ pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T,
             return Err(Refusal::storage_failed());
         }
         let database = match slot {
-            Some(database) => database,
+            Some(database) => {
+                database.reopen_if_moved(schema)?;
+                database
+            }
             None => slot.insert(Database::open(schema)?),
         };
-        database.reopen_if_moved(schema)?;
         work(database)
     })
 }
@@ -173,7 +175,11 @@ impl Database {
 
     /// Moves the WAL into the database file. Under `shared` and `sole-atomic` there is none.
     pub fn checkpoint(&self) -> Result<(), Refusal> {
-        if self.sharing == Sharing::Sole { checkpoint(&self.connection) } else { Ok(()) }
+        if self.sharing != Sharing::Sole {
+            return Ok(());
+        }
+        let is_busy: bool = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        if is_busy { Err(Refusal::busy()) } else { Ok(()) }
     }
 
     pub fn connection(&self) -> &Connection {
@@ -253,11 +259,6 @@ fn open_sole(schema: &Schema, journal_mode: &str) -> Result<Connection, Failure>
     version(&connection, schema)?;
     set(&connection, "journal_mode", journal_mode)?;
     Ok(connection)
-}
-
-fn checkpoint(connection: &Connection) -> Result<(), Refusal> {
-    let is_busy: bool = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-    if is_busy { Err(Refusal::busy()) } else { Ok(()) }
 }
 
 fn open_shared(schema: &Schema) -> Result<Connection, Failure> {

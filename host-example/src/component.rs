@@ -87,7 +87,8 @@ impl Host {
         Ok(Host { component, limits })
     }
 
-    /// An instance of the world `serving`, which `service` includes. `caller` says who makes call number n of a batch; none denies it.
+    /// An instance of the world `serving`, which `service` includes. `caller` says who makes call number n of a batch;
+    /// none denies it.
     ///
     /// # Errors
     ///
@@ -205,13 +206,14 @@ impl Instance {
     /// A trap: all of the calls committed or none did. Make them again, one at a time, with the same keys, on a new
     /// instance.
     pub fn call(&mut self, calls: &[Invocation]) -> Result<Vec<Reply>> {
-        // For the log: an attempt is one execution, an operation is what all attempts with one key come to.
-        let attempts: Vec<_> = calls.iter().map(|_| uuid::Uuid::new_v4()).collect();
+        // For the log alone: an attempt is one execution, an operation is what all attempts with one key come to.
+        let logged = if tracing::enabled!(tracing::Level::DEBUG) { calls.len() } else { 0 };
+        let attempts: Vec<_> = (0..logged).map(|_| uuid::Uuid::new_v4()).collect();
         for (attempt, call) in attempts.iter().zip(calls) {
             tracing::debug!(%attempt, tool = log_name(&call.tool), "call");
         }
         let replies = self.run(|store, exports| exports.counterfoil_tools_toolbox().call_call(store, calls))?;
-        for (attempt, reply) in attempts.iter().zip(&replies).filter(|_| tracing::enabled!(tracing::Level::DEBUG)) {
+        for (attempt, reply) in attempts.iter().zip(&replies) {
             let Logged { status, operation_id, replayed, code } = serde_json::from_str(&reply.body).unwrap_or_default();
             tracing::debug!(%attempt, operation = operation_id, status, replayed, code, "answer");
         }

@@ -28,7 +28,7 @@ pub fn failed() -> bool {
     FAILED.load(Relaxed)
 }
 
-/// Storage failed on another way than through SQLite.
+/// Storage failed: from now on [`failed`] says so.
 pub fn fail() {
     FAILED.store(true, Relaxed);
 }

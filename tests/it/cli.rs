@@ -11,10 +11,10 @@ use std::process::Stdio;
 #[test]
 fn stdout_is_the_reply_and_one_newline() {
     let db = Database::new();
-    let created = run(&mut program(&db, &["call", "create_note", &note("k", "two\nlines\n").to_string()]));
+    let created = run(&mut db.program(&["call", "create_note", &note("k", "two\nlines\n").to_string()]));
     let id = json!({ "note_id": created.reply()["note_id"] });
-    let read = run(&mut program(&db, &["call", "get_note", &id.to_string()]));
-    let refused = run(&mut program(&db, &["call", "create_note", "{"]));
+    let read = run(&mut db.program(&["call", "get_note", &id.to_string()]));
+    let refused = run(&mut db.program(&["call", "create_note", "{"]));
 
     assert_fresh(&created.reply());
     assert_eq!(read.reply()["body"], "two\nlines\n");
@@ -55,7 +55,7 @@ fn a_call_that_waits_says_so_and_ends_retryable_with_exit_code_4() {
     db.call_in_process("create_note", &note("there", "hello"));
     let lock = NativeLock::write(&db);
 
-    let ran = run(&mut program(&db, &["call", "create_note", r#"{"body":"hello"}"#]));
+    let ran = run(&mut db.program(&["call", "create_note", r#"{"body":"hello"}"#]));
 
     assert_eq!(ran.code, 4);
     assert_refused(&ran.reply(), "busy");
@@ -74,7 +74,7 @@ fn a_call_that_waits_succeeds_once_the_other_process_has_finished() {
     let db = Database::new();
     db.call_in_process("create_note", &note("there", "hello"));
     let lock = NativeLock::write(&db);
-    let mut command = program(&db, &["call", "create_note", &note("k", "hello").to_string()]);
+    let mut command = db.program(&["call", "create_note", &note("k", "hello").to_string()]);
     let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
 
     let mut stderr = BufReader::new(process.stderr.take().unwrap());
@@ -118,7 +118,7 @@ fn a_failure_has_exit_code_1_and_says_why_on_stderr() {
     let folder = db.path().parent().unwrap().to_owned();
     fs::write(folder.join("text"), "no component").unwrap();
     for component in ["text", "absent"].map(|name| folder.join(name)) {
-        let ran = run(program(&db, &["call", "create_note", "{}", "--component"]).arg(&component));
+        let ran = run(db.program(&["call", "create_note", "{}", "--component"]).arg(&component));
 
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
         let says = format!("error: cannot load the component {}", component.display());
@@ -134,8 +134,8 @@ fn arguments_are_read_from_stdin_or_from_a_file() {
     fs::write(&stdin, r#"{"body":"from stdin"}"#).unwrap();
     fs::write(&file, r#"{"body":"from a file"}"#).unwrap();
 
-    let from_stdin = run(program(&db, &["call", "create_note", "-"]).stdin(File::open(&stdin).unwrap()));
-    let from_file = run(&mut program(&db, &["call", "create_note", &format!("@{}", file.display())]));
+    let from_stdin = run(db.program(&["call", "create_note", "-"]).stdin(File::open(&stdin).unwrap()));
+    let from_file = run(&mut db.program(&["call", "create_note", &format!("@{}", file.display())]));
 
     for ran in [from_stdin, from_file] {
         assert_fresh(&ran.reply());
@@ -150,9 +150,9 @@ fn arguments_that_are_no_utf8_are_wrong_usage() {
     let file = db.path().with_extension("json");
     fs::write(&file, bytes).unwrap();
 
-    let from_stdin = run(program(&db, &["call", "create_note", "-"]).stdin(File::open(&file).unwrap()));
-    let from_file = run(&mut program(&db, &["call", "create_note", &format!("@{}", file.display())]));
-    let given = run(program(&db, &["call", "create_note"]).arg(OsStr::from_bytes(bytes)));
+    let from_stdin = run(db.program(&["call", "create_note", "-"]).stdin(File::open(&file).unwrap()));
+    let from_file = run(&mut db.program(&["call", "create_note", &format!("@{}", file.display())]));
+    let given = run(db.program(&["call", "create_note"]).arg(OsStr::from_bytes(bytes)));
 
     for ran in [from_stdin, from_file, given] {
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
@@ -165,7 +165,7 @@ fn arguments_that_are_no_utf8_are_wrong_usage() {
 fn the_text_format_is_a_line_for_each_field() {
     let db = Database::new();
 
-    let text = |json: &str| run(&mut program(&db, &["call", "create_automation", json, "--format", "text"]));
+    let text = |json: &str| run(&mut db.program(&["call", "create_automation", json, "--format", "text"]));
     let [created, refused] = [&automation("k", 30).to_string(), "{"].map(text);
 
     assert_eq!((created.code, refused.code), (0, 3));
@@ -182,7 +182,7 @@ fn text_in_a_field_cannot_pass_for_another_field() {
     let created = db.call_in_process("create_note", &note("k", "hello\ncode: denied")).1;
 
     let arguments = json!({ "note_id": created["note_id"] }).to_string();
-    let read = run(&mut program(&db, &["call", "get_note", &arguments, "--format", "text"]));
+    let read = run(&mut db.program(&["call", "get_note", &arguments, "--format", "text"]));
 
     assert!(read.stdout.lines().all(|line| !line.starts_with("code: ")), "{}", read.stdout);
 }
@@ -190,7 +190,7 @@ fn text_in_a_field_cannot_pass_for_another_field() {
 #[test]
 fn a_key_is_made_and_printed_before_the_call_and_replays_it() {
     let db = Database::new();
-    let mut program = program(&db, &["call", "create_note", r#"{"body":"hello"}"#]);
+    let mut program = db.program(&["call", "create_note", r#"{"body":"hello"}"#]);
 
     let ran = run(program.env("RUST_LOG", "host_example=debug"));
     let key = ran.made_key().expect("a key").to_owned();
@@ -215,7 +215,7 @@ fn a_key_is_added_to_the_text_as_it_stands() {
     ] {
         let db = Database::new();
         drop(db.shared().verify()); // makes the tables
-        let ran = run(&mut program(&db, &["call", "create_note", arguments]));
+        let ran = run(&mut db.program(&["call", "create_note", arguments]));
         assert!(ran.made_key().is_some(), "{arguments}: {}", ran.stderr);
         assert!(ran.stdout.contains(says), "{arguments}: {}", ran.stdout);
         let count = if code == 0 { "1" } else { "0" };
@@ -236,7 +236,7 @@ fn no_key_is_made_where_none_is_missing_or_taken() {
         ("create_note", "{"),
         ("create_note", ""),
     ] {
-        let ran = run(&mut program(&db, &["call", tool, arguments]));
+        let ran = run(&mut db.program(&["call", tool, arguments]));
 
         assert_eq!((ran.code, ran.stderr.as_str()), (3, ""), "{tool} {arguments}");
         assert_eq!(ran.reply()["status"], "refused");
@@ -307,7 +307,7 @@ fn a_database_with_an_owner_is_answered_with_who_it_is_and_what_to_do() {
     assert_fresh(&owner.call("create_note", &note("there", "hello")));
 
     for arguments in [&["call", "create_note", r#"{"idempotency_key":"k","body":"hello"}"#][..], &["verify"]] {
-        let ran = run(&mut program(&db, arguments));
+        let ran = run(&mut db.program(arguments));
 
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
         let who = format!("{} is owned by process {} (", db.path().display(), std::process::id());

@@ -15,7 +15,7 @@ fn create_notes(disk: &Disk) -> Vec<Value> {
 }
 
 /// A disk with a database on it, as an instance that was dropped left it, all synced.
-fn old_disk(sharing: Sharing) -> Disk {
+pub fn old_disk(sharing: Sharing) -> Disk {
     let disk = Disk::new(sharing);
     assert_fresh(&Client::new(host(), disk.storage()).call("create_note", &note("key-0", "old")));
     disk.power_cut(1)

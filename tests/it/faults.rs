@@ -1,5 +1,6 @@
 //! Storage that fails at any call: the answer is true, nothing is half done, and the retry settles it.
 
+use crate::crashes::old_disk;
 use crate::disk::{Disk, Fault};
 use crate::harness::*;
 use host_example::Sharing::{Shared, Sole, SoleAtomic};
@@ -40,12 +41,6 @@ fn create_notes(disk: &Disk) -> (Client, Vec<Value>) {
     let mut client = Client::new(host(), disk.storage());
     let answers = NOTES.map(|(key, body)| client.call("create_note", &note(key, body)));
     (client, answers.to_vec())
-}
-
-fn old_disk(sharing: host_example::Sharing) -> Disk {
-    let disk = Disk::new(sharing);
-    assert_fresh(&Client::new(host(), disk.storage()).call("create_note", &note("key-0", "old")));
-    disk
 }
 
 /// C1, C3, C5, incident 5: only `unconfirmed` leaves open whether the call committed.

@@ -3,7 +3,7 @@
 use host_example::{Files, Host, Instance, Invocation, Limits, Principal, Storage};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -104,9 +104,9 @@ impl Database {
         Client::new(host(), Files::sole(&self.path(), Duration::from_secs(2)).unwrap())
     }
 
-    /// The `host-example` program on this database, as Ada.
+    /// The program `host-example` on this database, as Ada.
     pub fn program(&self, arguments: &[&str]) -> Command {
-        let mut program = Command::new(host_program());
+        let mut program = bare(&[]);
         program.arg("--db").arg(self.path()).args(["--as", "ada@acme", "--allow", &ALL.join(",")]).args(arguments);
         program
     }
@@ -128,7 +128,11 @@ impl Database {
     }
 
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
-        let output = native(&self.path(), sql).output().unwrap();
+        // The native sqlite3 program; where it is not installed, python3's SQLite in its place.
+        let ask = |program: &mut Command| program.arg(self.path()).arg(sql).output();
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/native.py");
+        let output = ask(Command::new("sqlite3").arg("-bail"));
+        let output = output.or_else(|_| ask(Command::new("python3").arg(script))).unwrap();
         if output.status.success() {
             Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
         } else {
@@ -143,27 +147,8 @@ impl Database {
 
 /// The exit code and the reply of a process that was started with [`Database::start`].
 pub fn finish(process: Child) -> (i32, Value) {
-    let output = process.wait_with_output().unwrap();
-    let reply = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {} {}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-    });
-    (output.status.code().expect("an exit code"), reply)
-}
-
-/// The native sqlite3 program; where it is not installed, python3's SQLite in its place.
-pub fn native(database: &Path, sql: &str) -> Command {
-    static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
-    let mut program = if *IS_INSTALLED.get_or_init(|| Command::new("sqlite3").arg("--version").output().is_ok()) {
-        let mut sqlite3 = Command::new("sqlite3");
-        sqlite3.arg("-bail");
-        sqlite3
-    } else {
-        let mut python = Command::new("python3");
-        python.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/native.py"));
-        python
-    };
-    program.arg(database).arg(sql);
-    program
+    let ran = Ran::new(process.wait_with_output().unwrap());
+    (ran.code, ran.reply())
 }
 
 /// One instance, and who calls it: by default Ada.
@@ -306,14 +291,7 @@ impl Drop for NativeLock {
     }
 }
 
-/// The program `host-example` as Ada, with its default log and no colours.
-pub fn program(db: &Database, arguments: &[&str]) -> Command {
-    let mut program = db.program(arguments);
-    program.env_remove("RUST_LOG").env("NO_COLOR", "1");
-    program
-}
-
-/// The program with these arguments alone.
+/// The program `host-example` with these arguments alone, its default log and no colours.
 pub fn bare(arguments: &[&str]) -> Command {
     let mut program = Command::new(host_program());
     program.env_remove("RUST_LOG").env("NO_COLOR", "1").args(arguments);
@@ -328,6 +306,14 @@ pub struct Ran {
 }
 
 impl Ran {
+    fn new(output: Output) -> Ran {
+        Ran {
+            code: output.status.code().expect("an exit code"),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
     pub fn reply(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {} {}", self.stdout, self.stderr))
     }
@@ -339,12 +325,7 @@ impl Ran {
 }
 
 pub fn run(program: &mut Command) -> Ran {
-    let output = program.output().unwrap();
-    Ran {
-        code: output.status.code().expect("an exit code"),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    Ran::new(program.output().unwrap())
 }
 
 /// Every row of every table.

@@ -18,7 +18,7 @@ fn a_reply_that_cannot_be_written_is_a_failure_and_the_retry_a_replay() {
     for format in ["json", "text"] {
         for stdout in lost() {
             let db = Database::new();
-            let mut program = program(&db, &["call", "create_note", r#"{"body":"hello"}"#, "--format", format]);
+            let mut program = db.program(&["call", "create_note", r#"{"body":"hello"}"#, "--format", format]);
 
             let ran = run(program.stdout(stdout));
 
@@ -38,7 +38,7 @@ fn a_list_or_a_verdict_that_cannot_be_written_is_a_failure() {
     assert_fresh(&db.shared().call("create_note", &note("key-1", "first")));
     for command in ["tools", "verify"] {
         for stdout in lost() {
-            let ran = run(program(&db, &[command]).stdout(stdout));
+            let ran = run(db.program(&[command]).stdout(stdout));
             assert_eq!(ran.code, 1, "{command}: {}", ran.stderr);
             assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
         }
@@ -49,7 +49,7 @@ fn a_list_or_a_verdict_that_cannot_be_written_is_a_failure() {
 fn a_log_that_cannot_be_written_does_not_end_a_call() {
     for stderr in lost() {
         let db = Database::new();
-        let mut program = program(&db, &["call", "create_note", &note("key-1", "hello").to_string()]);
+        let mut program = db.program(&["call", "create_note", &note("key-1", "hello").to_string()]);
         let output = program.env("RUST_LOG", "debug").stderr(stderr).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
         assert_fresh(&serde_json::from_slice(&output.stdout).unwrap());
@@ -60,7 +60,7 @@ fn a_log_that_cannot_be_written_does_not_end_a_call() {
 fn without_a_place_to_print_the_key_nothing_is_called() {
     for stderr in lost() {
         let db = Database::new();
-        let output = program(&db, &["call", "create_note", r#"{"body":"hello"}"#]).stderr(stderr).output().unwrap();
+        let output = db.program(&["call", "create_note", r#"{"body":"hello"}"#]).stderr(stderr).output().unwrap();
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"".as_slice()));
         assert!(!db.path().exists());
     }

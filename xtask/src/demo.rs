@@ -153,7 +153,10 @@ impl Demo {
     }
 
     fn sql(&self, sql: &str) -> Result<String> {
-        let output = sqlite3(&self.database, sql).output()?;
+        // The native sqlite3 program; where there is none, python3's SQLite in its place.
+        let output = Command::new("sqlite3").arg(&self.database).arg(sql).output().or_else(|_| {
+            Command::new("python3").arg(root().join("xtask/native.py")).arg(&self.database).arg(sql).output()
+        })?;
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into());
         }
@@ -165,17 +168,4 @@ fn finish(process: Child) -> Result<Answer> {
     let output = process.wait_with_output()?;
     let exit = output.status.code().ok_or("the host was killed")?;
     Ok(Answer { exit, reply: serde_json::from_slice(&output.stdout)? })
-}
-
-/// The native `sqlite3` program; where there is none, python3's SQLite in its place.
-fn sqlite3(database: &Path, sql: &str) -> Command {
-    let mut program = Command::new("sqlite3");
-    if program.arg("--version").output().is_err() {
-        program = Command::new("python3");
-        program.arg(root().join("xtask/native.py"));
-    } else {
-        program = Command::new("sqlite3");
-    }
-    program.arg(database).arg(sql);
-    program
 }
