@@ -19,15 +19,25 @@ use crate::arguments;
 use crate::imports::caller;
 use crate::refusal::{Failure, Refusal};
 use crate::storage::{self, Begun, Database, Snapshot, Transaction};
-use crate::tool::{Query, Registry, Tool};
+use crate::tool::{Query, Registry, Tool, Unkeyed};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+pub mod next;
+pub mod operation;
 pub mod operations;
+pub mod outbox;
 pub mod receipts;
+pub(crate) mod restoration;
+pub mod retention;
 
 use receipts::Receipt;
+
+/// The engine's own tables. A component's schema lists them, in this order, wherever it likes among its own.
+pub const MIGRATION_1: &str = include_str!("engine/receipts.sql");
+/// The second of them.
+pub const MIGRATION_2: &str = include_str!("engine/outbox.sql");
 
 /// The most calls in one batch.
 pub const MAX_BATCH: usize = 64;
@@ -182,8 +192,31 @@ impl<T: Tool> Call for ToolCall<T> {
 
     fn act(&self, batch: &Batch<'_>) -> Result<Reply, Failure> {
         let transaction = Transaction::new(batch.snapshot(&self.principal), Uuid::now_v7(), Timestamp::now());
+        restoration::confirm_new_key(&transaction)?;
         let reply = self.tool.act(&transaction)?;
         receipts::insert(&transaction, &self.tool, &self.canonical, &reply)
+    }
+}
+
+struct UnkeyedCall<U> {
+    principal: Principal,
+    request: U,
+}
+
+pub(crate) fn parse_unkeyed<U: Unkeyed>(principal: Principal, json: &str) -> Prepared {
+    Ok(Box::new(UnkeyedCall { principal, request: arguments::parse::<U>(json)? }))
+}
+
+/// Without a key there is no receipt: what the database says already is the answer.
+impl<U: Unkeyed> Call for UnkeyedCall<U> {
+    fn look(&self, batch: &Batch<'_>) -> Result<Option<Reply>, Failure> {
+        let reply = self.request.read(&batch.snapshot(&self.principal))?;
+        Ok(reply.map(|reply| Reply { receipt: None, result: object(&reply) }))
+    }
+
+    fn act(&self, batch: &Batch<'_>) -> Result<Reply, Failure> {
+        let transaction = Transaction::new(batch.snapshot(&self.principal), Uuid::nil(), Timestamp::now());
+        Ok(Reply { receipt: None, result: object(&self.request.act(&transaction)?) })
     }
 }
 

@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code, reason = "of generated code")]
 
-use crate::engine::operations::{FindOperation, GetOperation, Operation, State};
+use crate::engine::operations::{FindOperation, GetOperation};
 use crate::engine::{self, receipts};
 use crate::imports::types;
 use crate::refusal::Refusal;
@@ -27,6 +27,9 @@ mod bindings {
         },
     });
 }
+
+#[cfg(feature = "service")]
+mod deployments;
 
 #[cfg(feature = "service")]
 crate::serve!(REGISTRY);
@@ -123,23 +126,6 @@ impl From<receipts::Receipt> for types::Receipt {
             replayed: receipt.replayed,
             committed_at: receipt.committed_at.milliseconds(),
             valid_until: receipt.valid_until.milliseconds(),
-        }
-    }
-}
-
-impl From<Operation> for types::Operation {
-    fn from(operation: Operation) -> Self {
-        types::Operation {
-            operation_id: operation.operation_id,
-            tool: operation.tool,
-            state: match operation.state {
-                State::Succeeded => types::State::Succeeded,
-            },
-            since: operation.since.milliseconds(),
-            attempts: operation.attempts,
-            resource_id: operation.resource_id,
-            detail: operation.detail,
-            next_action: operation.next_action,
         }
     }
 }

@@ -7,9 +7,10 @@
 //! |---|---|
 //! | [`tool`] | what a tool's author writes: the traits `Tool` and `Query`, and the registry |
 //! | [`arguments`] | types for arguments that hold valid values only, and their canonical form |
-//! | [`engine`] | the walk; receipts; the two queries that look an operation up |
+//! | [`engine`] | the walk; receipts; the outbox and what follows from what was seen; looking operations up |
 //! | [`refusal`] | why a call failed, and what SQLite's errors mean |
 //! | [`reply`] | the JSON that answers a call, and its schema |
+//! | [`settings`] | what an operator may set |
 //! | [`storage`] | open, migrate, transactions; what a tool may do with the database; SQLite's VFS |
 //! | [`serving`] | the exports for a host that serves agents: [`serve!`] |
 //! | `tools`, `exports` | notes and automations, and their typed functions: the features `service` and `tools` |
@@ -25,6 +26,7 @@ mod exports;
 pub mod refusal;
 pub mod reply;
 pub mod serving;
+pub mod settings;
 pub mod storage;
 mod timestamp;
 pub mod tool;

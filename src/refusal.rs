@@ -236,6 +236,21 @@ impl Refusal {
         )
     }
 
+    /// A receipt of the key may have been in what the restored copy does not have.
+    pub(crate) fn lost_receipts() -> Self {
+        Self::new(
+            Code::Unconfirmed,
+            "The database was restored from an older copy, so this key may have been used after the copy was made.",
+            false,
+            "Ask an operator whether the action happened. Once the restored copy is accepted, repeat the call with the \
+             same key.",
+        )
+    }
+
+    pub(crate) fn bad_setting(message: String) -> Self {
+        Self::unavailable(message, false, "Ask an operator to correct the component's environment.")
+    }
+
     pub(crate) fn storage_failed() -> Self {
         Self::unavailable(
             "The storage of the database failed.",

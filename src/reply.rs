@@ -3,10 +3,12 @@
 use crate::Timestamp;
 use crate::engine::Outcome;
 use crate::refusal::Refusal;
+use crate::settings;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -136,10 +138,25 @@ fn without_null(mut schema: Value) -> Value {
 }
 
 /// The four things that a caller must know about keys (contract rule F5), less how to look one up.
-pub(crate) const ABOUT_KEYS: &str = "Generate one idempotency_key (a UUID will do) for each intended action and store \
-it before the first attempt. Reuse that key, with the same arguments, for every retry of the action, above all when an \
-answer was lost; never make a new key because an answer is missing. A key is valid for 30 days from the commit: until \
-then it replays the first answer, later it is refused.";
+pub(crate) fn about_keys() -> String {
+    // A setting that cannot be read refuses every call.
+    let retention = settings::get().map_or(settings::RETENTION_MS, |settings| settings.retention_ms);
+    let retention = in_days(retention);
+    format!(
+        "Generate one idempotency_key (a UUID will do) for each intended action and store it before the first attempt. \
+         Reuse that key, with the same arguments, for every retry of the action, above all when an answer was lost; \
+         never make a new key because an answer is missing. A key is valid for {retention} from the commit: until then \
+         it replays the first answer, later it is refused."
+    )
+}
+
+/// `30 days`, and hours and less where there are any. humantime's months are no whole days.
+fn in_days(milliseconds: u64) -> String {
+    const DAY: u64 = 24 * 60 * 60 * 1000;
+    let (days, rest) = (milliseconds / DAY, Duration::from_millis(milliseconds % DAY));
+    let days = if days == 1 { "1 day".to_owned() } else { format!("{days} days") };
+    if rest.is_zero() { days } else { format!("{days} {}", humantime::format_duration(rest)) }
+}
 
 /// How to inspect an uncertain outcome, in a component that has the tool for it.
 pub(crate) fn about_lookup(tool: &str) -> String {

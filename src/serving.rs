@@ -1,14 +1,19 @@
-//! The world `serving`: JSON in, JSON out, and upkeep, for a host that serves agents whatever the tools are.
+//! The world `serving`: JSON in, JSON out, the outbox, and upkeep, for a host that serves agents whatever the tools are.
 //!
 //! A component of your own needs no WIT for it: write its tools, list them in a [`Registry`], and name that in
 //! [`serve!`](crate::serve).
 
 use crate::engine;
+use crate::engine::operation::State;
+use crate::engine::operations::Status;
 use crate::imports::{caller, types};
 use crate::refusal::{Code, Refusal};
+use crate::reply;
 use crate::tool::{self, Registry};
-use crate::{reply, storage};
 use bindings::exports::counterfoil::tools::toolbox;
+
+pub mod outbox;
+pub mod upkeep;
 
 #[allow(missing_docs, unsafe_code, clippy::all, clippy::pedantic, reason = "generated from the WIT")]
 pub mod bindings {
@@ -20,7 +25,7 @@ pub mod bindings {
     });
 }
 
-/// Exports `toolbox` and `upkeep` for a component whose [`Registry`] is the given static.
+/// Exports `toolbox`, `outbox` and `upkeep` for a component whose [`Registry`] is the given static.
 #[macro_export]
 macro_rules! serve {
     ($registry:path) => {
@@ -29,7 +34,7 @@ macro_rules! serve {
         #[allow(unsafe_code, reason = "of generated code")]
         const _: () = {
             use bindings::counterfoil::tools::types;
-            use bindings::exports::counterfoil::tools::{toolbox, upkeep};
+            use bindings::exports::counterfoil::tools::{outbox, toolbox, upkeep};
             use $crate::serving::{self, bindings};
 
             struct Component;
@@ -44,17 +49,55 @@ macro_rules! serve {
                 }
             }
 
+            impl outbox::Guest for Component {
+                fn claim(
+                    limit: u32,
+                    lease: u32,
+                    contract: outbox::ProviderContract,
+                ) -> Result<outbox::Claimed, types::Refusal> {
+                    serving::outbox::claim(&$registry, limit, lease, &contract)
+                }
+
+                fn settle(id: String, observation: outbox::Observation) -> Result<types::Operation, types::Refusal> {
+                    serving::outbox::settle(&$registry, &id, observation)
+                }
+
+                fn resolve(
+                    id: String,
+                    happened: bool,
+                    resource_id: Option<String>,
+                ) -> Result<types::Operation, types::Refusal> {
+                    serving::outbox::resolve(&$registry, &id, happened, resource_id)
+                }
+            }
+
             impl upkeep::Guest for Component {
+                fn sweep(limit: u32) -> Result<u32, types::Refusal> {
+                    serving::upkeep::sweep(&$registry, limit)
+                }
+
                 fn verify() -> Result<Vec<String>, types::Refusal> {
-                    serving::verify(&$registry)
+                    serving::upkeep::verify(&$registry)
                 }
 
                 fn checkpoint() -> Result<(), types::Refusal> {
-                    serving::checkpoint(&$registry)
+                    serving::upkeep::checkpoint(&$registry)
                 }
 
                 fn close() -> Result<(), types::Refusal> {
-                    serving::close()
+                    serving::upkeep::close()
+                }
+
+                fn mark_restored() -> Result<upkeep::Restoration, types::Refusal> {
+                    serving::upkeep::mark_restored(&$registry)
+                }
+
+                fn restored() -> Result<Option<upkeep::Restoration>, types::Refusal> {
+                    serving::upkeep::restored(&$registry)
+                }
+
+                fn accept_restored() -> Result<Option<upkeep::Restoration>, types::Refusal> {
+                    serving::upkeep::accept_restored(&$registry)
                 }
             }
 
@@ -75,10 +118,9 @@ pub fn describe(registry: &'static Registry) -> Vec<toolbox::Description> {
         permission: tool.permission.map(str::to_owned),
         read_only: tool.read_only,
         destructive: tool.destructive,
-        // By their keys, or since they only read.
+        // By their keys, or since they only read, or since asking twice is asking once.
         idempotent: true,
-        // Nothing outside the database is touched.
-        open_world: false,
+        open_world: tool.open_world,
     };
     registry.describe().into_iter().map(describe).collect()
 }
@@ -91,40 +133,11 @@ pub fn call(registry: &'static Registry, invocations: &[toolbox::Invocation]) ->
     outcomes.iter().map(|outcome| toolbox::Reply { body: reply::json(outcome), refused: outcome.is_err() }).collect()
 }
 
-/// SQLite's own integrity check, and one receipt to every effect. Returns what is wrong, a sentence each.
-///
 /// # Errors
 ///
-/// `denied` without `maintain`; or as for any call that cannot use the database. Nothing is changed but what opening it
-/// changes: its schema and its journal mode are brought up to date.
-pub fn verify(registry: &'static Registry) -> Result<Vec<String>, types::Refusal> {
-    permitted()?;
-    Ok(storage::with(&registry.schema, |database| database.check(&registry.schema))?)
-}
-
-/// Moves the log into the database file, so that the file alone is a copy.
-///
-/// # Errors
-///
-/// `denied` without `maintain`; or as for any call that cannot use the database. Nothing committed is lost.
-pub fn checkpoint(registry: &'static Registry) -> Result<(), types::Refusal> {
-    permitted()?;
-    Ok(storage::with(&registry.schema, storage::Database::checkpoint)?)
-}
-
-/// Closes the database cleanly; the next call opens it again.
-///
-/// # Errors
-///
-/// `denied` without `maintain`; `unavailable` if storage failed: the files are then as a killed process would leave
-/// them, and nothing committed is lost.
-pub fn close() -> Result<(), types::Refusal> {
-    permitted()?;
-    Ok(storage::close()?)
-}
-
-fn permitted() -> Result<(), Refusal> {
-    caller::current(0).ok_or_else(Refusal::no_caller)?.require("maintain")
+/// `denied`, if the host names no caller, or one without the permission.
+fn permitted(permission: &str) -> Result<(), Refusal> {
+    caller::current(0).ok_or_else(Refusal::no_caller)?.require(permission)
 }
 
 impl From<Refusal> for types::Refusal {
@@ -145,6 +158,35 @@ impl From<Refusal> for types::Refusal {
             retryable: refusal.retryable,
             retry_after: refusal.retry_after_ms,
             next_action: refusal.next_action.into_owned(),
+        }
+    }
+}
+
+impl From<Status> for types::Operation {
+    fn from(operation: Status) -> Self {
+        types::Operation {
+            operation_id: operation.operation_id,
+            tool: operation.tool,
+            state: operation.state.into(),
+            since: operation.since.milliseconds(),
+            attempts: operation.attempts,
+            resource_id: operation.resource_id,
+            detail: operation.detail,
+            next_action: operation.next_action,
+        }
+    }
+}
+
+impl From<State> for types::State {
+    fn from(state: State) -> Self {
+        match state {
+            State::Accepted => types::State::Accepted,
+            State::Running => types::State::Running,
+            State::Succeeded => types::State::Succeeded,
+            State::Failed => types::State::Failed,
+            State::CancelRequested => types::State::CancelRequested,
+            State::Cancelled => types::State::Cancelled,
+            State::OutcomeUnknown => types::State::OutcomeUnknown,
         }
     }
 }

@@ -3,8 +3,10 @@
 //! What holds here (contract rules C1 to C6): nothing read is answered before it is durable; a transaction that is
 //! dropped is rolled back; a failed commit says whether it may have happened.
 
+use crate::engine;
 use crate::imports::storage::{self as host, Part, Sharing};
 use crate::refusal::{Failure, Refusal};
+use crate::settings;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::cell::{Cell, RefCell};
 
@@ -77,6 +79,12 @@ impl Database {
     ///
     /// After an error nothing is open and the file holds the old schema or the new one.
     fn open(schema: &Schema) -> Result<Database, Refusal> {
+        let lists = |migration| schema.migrations.contains(&migration);
+        assert!(
+            lists(engine::MIGRATION_1) && lists(engine::MIGRATION_2),
+            "the schema must list the engine's migrations"
+        );
+        settings::get()?;
         let sharing = host::sharing_mode();
         let connection = match sharing {
             Sharing::Sole => open_sole(schema, "wal"),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970-01-01T00:00:00Z, up to the year 9999.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
@@ -24,6 +24,11 @@ impl Timestamp {
     #[must_use]
     pub fn plus(self, milliseconds: u64) -> Self {
         Timestamp(self.0.saturating_add(milliseconds).min(Self::MAX))
+    }
+
+    #[must_use]
+    pub fn from_milliseconds(milliseconds: u64) -> Self {
+        Timestamp(milliseconds.min(Self::MAX))
     }
 
     #[must_use]

@@ -1,7 +1,7 @@
 //! What the author of a tool writes, and how a component lists its tools.
 //!
-//! A tool that changes something implements [`Tool`] on its arguments; one that only reads implements [`Query`]. A
-//! [`Registry`] lists them, with the tables that they need.
+//! A tool that changes something implements [`Tool`] on its arguments; one that only reads implements [`Query`]; one that
+//! needs no key, since asking twice is asking once, [`Unkeyed`]. A [`Registry`] lists them, with the tables that they need.
 
 use crate::arguments::Key;
 use crate::engine::{self, operations};
@@ -26,6 +26,8 @@ pub trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
     const PERMISSION: &'static str;
     /// Whether it overwrites or removes something, rather than only adds.
     const DESTRUCTIVE: bool = false;
+    /// Whether it reaches beyond the database, by way of the outbox.
+    const OPEN_WORLD: bool = false;
 
     /// Written to a JSON object that is kept with the receipt and replayed unchanged. The answer holds its fields
     /// beside `status`, `replayed`, `retryable`, `operation_id`, `committed_at` and `valid_until`, so use other names.
@@ -52,6 +54,36 @@ pub trait Tool: DeserializeOwned + Serialize + JsonSchema + 'static {
 
     /// The id of what was created or changed.
     fn resource_id(reply: &Self::Reply) -> Option<&str>;
+}
+
+/// A tool that changes something and takes no key, since asking twice is asking once: it only sets what is wanted of
+/// something that is there. The type is its arguments.
+pub trait Unkeyed: DeserializeOwned + JsonSchema + 'static {
+    const NAME: &'static str;
+    const TITLE: &'static str;
+    const DESCRIPTION: &'static str;
+    const PERMISSION: &'static str;
+    /// As for [`Tool::DESTRUCTIVE`].
+    const DESTRUCTIVE: bool = false;
+    /// As for [`Tool::OPEN_WORLD`].
+    const OPEN_WORLD: bool = false;
+
+    /// Written to a JSON object, as for [`Tool::Reply`].
+    type Reply: Serialize + DeserializeOwned + JsonSchema;
+
+    /// The answer, if what is asked for holds already. None if it has to be done.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Query::read`].
+    fn read(&self, database: &Snapshot<'_>) -> Result<Option<Self::Reply>, Failure>;
+
+    /// Does it. The transaction's `operation_id` names nothing: there is no receipt.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is returned, all that it did is rolled back.
+    fn act(&self, transaction: &Transaction<'_>) -> Result<Self::Reply, Failure>;
 }
 
 /// A tool that only reads. The type is its arguments.
@@ -121,6 +153,17 @@ impl Entry {
     }
 
     #[must_use]
+    pub const fn unkeyed<U: Unkeyed>() -> Entry {
+        Entry {
+            name: U::NAME,
+            permission: Some(U::PERMISSION),
+            revision_of: None,
+            describe: describe_unkeyed::<U>,
+            parse: engine::parse_unkeyed::<U>,
+        }
+    }
+
+    #[must_use]
     pub const fn query<Q: Query>() -> Entry {
         Entry {
             name: Q::NAME,
@@ -143,18 +186,34 @@ pub struct Description {
     pub permission: Option<&'static str>,
     pub read_only: bool,
     pub destructive: bool,
+    pub open_world: bool,
 }
 
 fn describe_tool<T: Tool>() -> Description {
     Description {
         name: T::NAME,
         title: T::TITLE,
-        description: format!("{} {}", T::DESCRIPTION, reply::ABOUT_KEYS),
+        description: format!("{} {}", T::DESCRIPTION, reply::about_keys()),
         input_schema: schemars::schema_for!(T).as_value().to_string(),
         output_schema: reply::schema::<T::Reply>(true),
         permission: Some(T::PERMISSION),
         read_only: false,
         destructive: T::DESTRUCTIVE,
+        open_world: T::OPEN_WORLD,
+    }
+}
+
+fn describe_unkeyed<U: Unkeyed>() -> Description {
+    Description {
+        name: U::NAME,
+        title: U::TITLE,
+        description: U::DESCRIPTION.to_owned(),
+        input_schema: schemars::schema_for!(U).as_value().to_string(),
+        output_schema: reply::schema::<U::Reply>(false),
+        permission: Some(U::PERMISSION),
+        read_only: false,
+        destructive: U::DESTRUCTIVE,
+        open_world: U::OPEN_WORLD,
     }
 }
 
@@ -168,5 +227,6 @@ fn describe_query<Q: Query>() -> Description {
         permission: Q::PERMISSION,
         read_only: true,
         destructive: false,
+        open_world: false,
     }
 }

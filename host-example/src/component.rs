@@ -1,19 +1,17 @@
-//! The component: compiled once, instantiated for a caller and a storage, called.
+//! The component: compiled once, instantiated for a caller and a storage, within limits.
 
-use crate::bindings::counterfoil::tools::{caller, storage, types};
-use crate::bindings::{Serving, ServingPre};
-use crate::{Description, Invocation, Principal, Reply, Storage};
-use serde::Deserialize;
+use crate::bindings::ServingPre;
+use crate::bindings::counterfoil::tools::{caller, storage};
+use crate::{Instance, Principal, Storage};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker, ResourceTable};
 use wasmtime::error::Context;
-use wasmtime::{
-    Cache, CacheConfig, Config, Engine, Result, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline, bail,
-};
+use wasmtime::{Cache, CacheConfig, Config, Engine, Result, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline};
 use wasmtime_wasi::cli::{WasiCli, WasiCliView};
 use wasmtime_wasi::p2::bindings::cli as wasi_cli;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 /// What one instance may use. Reaching a limit is a refusal or a trap, never a stuck host; after a trap the same call
 /// can be made again, on a new instance, with the same key.
@@ -37,10 +35,38 @@ impl Default for Limits {
 /// How often computing time is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A compiled component and all that it is linked to.
+/// A compiled component, all that it is linked to, and what each instance of it is given.
+///
+/// ```no_run
+/// use host_example::{Host, Limits};
+/// use std::time::Duration;
+///
+/// // Time stands still, and receipts are kept for a day.
+/// let host = Host::load("counterfoil.wasm".as_ref(), Limits::default())?
+///     .with_clock(|| Duration::from_secs(1_800_000_000))
+///     .with_variable("COUNTERFOIL_RETENTION", "1d");
+/// # Ok::<(), wasmtime::Error>(())
+/// ```
 pub struct Host {
     component: InstancePre<State>,
     limits: Limits,
+    clock: Option<Clock>,
+    variables: Vec<(String, String)>,
+}
+
+/// A wall clock other than the system's.
+#[derive(Clone)]
+struct Clock(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl HostWallClock for Clock {
+    /// The finest there is: nobody can tell how often a function's answer changes.
+    fn resolution(&self) -> Duration {
+        Duration::from_nanos(1)
+    }
+
+    fn now(&self) -> Duration {
+        (self.0)()
+    }
 }
 
 impl Host {
@@ -84,7 +110,30 @@ impl Host {
                 std::thread::sleep(TICK);
             }
         })?;
-        Ok(Host { component, limits })
+        Ok(Host { component, limits, clock: None, variables: Vec::new() })
+    }
+
+    /// What instances made from now on take for the time, in place of the system's clock: `clock` answers the time since
+    /// 1970-01-01T00:00:00Z. It is asked often, by many instances at once. The limits, and waiting, go by the system's
+    /// monotonic clock all the same.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Host {
+        self.clock = Some(Clock(Arc::new(clock)));
+        self
+    }
+
+    /// An environment variable of instances made from now on, which have no others. Of two with one name the last holds.
+    #[must_use]
+    pub fn with_variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Host {
+        let name = name.into();
+        self.variables.retain(|(known, _)| *known != name);
+        self.variables.push((name, value.into()));
+        self
+    }
+
+    /// What instances made from now on may use.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// An instance of the world `serving`, which `service` includes. `caller` says who makes call number n of a batch;
@@ -100,7 +149,7 @@ impl Host {
     ) -> Result<Instance> {
         let mut store = self.store(caller, storage);
         let exports = ServingPre::new(self.component.clone())?.instantiate(&mut store)?;
-        Ok(Instance { store, exports })
+        Ok(Instance::new(store, exports))
     }
 
     /// What an instance of any world is made of: instantiate [`Host::component`] in it, and before each call of an export
@@ -110,8 +159,13 @@ impl Host {
         caller: impl FnMut(u32) -> Option<Principal> + Send + 'static,
         storage: impl Storage,
     ) -> Store<State> {
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.allow_blocking_current_thread(true).inherit_stderr().envs(&self.variables);
+        if let Some(clock) = &self.clock {
+            wasi.wall_clock(clock.clone());
+        }
         let state = State {
-            wasi: WasiCtxBuilder::new().allow_blocking_current_thread(true).inherit_stderr().build(),
+            wasi: wasi.build(),
             table: ResourceTable::new(),
             memory: StoreLimitsBuilder::new().memory_size(self.limits.memory).build(),
             limits: self.limits,
@@ -173,118 +227,4 @@ impl caller::Host for State {
     fn current(&mut self, call: u32) -> Result<Option<Principal>> {
         Ok((self.caller)(call))
     }
-}
-
-/// One instance. Dropping it at any moment is safe: what it did not answer is settled by making the call again, with
-/// the same key, on another.
-pub struct Instance {
-    store: Store<State>,
-    exports: Serving,
-}
-
-impl Instance {
-    /// Whether it trapped or its storage failed: drop it and make a new one. Every further call fails or is refused. It
-    /// holds no lock on a shared database any more; one that it owns it holds until it is dropped.
-    #[must_use]
-    pub fn is_spent(&self) -> bool {
-        self.store.data().is_spent
-    }
-
-    /// The tools, as agents are shown them.
-    ///
-    /// # Errors
-    ///
-    /// A trap, as for [`Instance::call`].
-    pub fn describe(&mut self) -> Result<Vec<Description>> {
-        self.run(|store, exports| exports.counterfoil_tools_toolbox().call_describe(store))
-    }
-
-    /// Runs the calls in order and in one commit, and answers each.
-    ///
-    /// # Errors
-    ///
-    /// A trap: all of the calls committed or none did. Make them again, one at a time, with the same keys, on a new
-    /// instance.
-    pub fn call(&mut self, calls: &[Invocation]) -> Result<Vec<Reply>> {
-        // For the log alone: an attempt is one execution, an operation is what all attempts with one key come to.
-        let logged = if tracing::enabled!(tracing::Level::DEBUG) { calls.len() } else { 0 };
-        let attempts: Vec<_> = (0..logged).map(|_| uuid::Uuid::new_v4()).collect();
-        for (attempt, call) in attempts.iter().zip(calls) {
-            tracing::debug!(%attempt, tool = log_name(&call.tool), "call");
-        }
-        let replies = self.run(|store, exports| exports.counterfoil_tools_toolbox().call_call(store, calls))?;
-        for (attempt, reply) in attempts.iter().zip(&replies) {
-            let Logged { status, operation_id, replayed, code } = serde_json::from_str(&reply.body).unwrap_or_default();
-            tracing::debug!(%attempt, operation = operation_id, status, replayed, code, "answer");
-        }
-        Ok(replies)
-    }
-
-    /// One call of one tool.
-    ///
-    /// # Errors
-    ///
-    /// A trap: the call committed or not. Make it again, with the same key, on a new instance.
-    pub fn call_one(&mut self, tool: &str, arguments: &str) -> Result<Reply> {
-        let call = Invocation { tool: tool.to_owned(), arguments: arguments.to_owned() };
-        match self.call(&[call])?.pop() {
-            Some(reply) => Ok(reply),
-            None => bail!("the component answered no reply to a call"),
-        }
-    }
-
-    /// What is wrong with the database; the caller needs `maintain`.
-    ///
-    /// # Errors
-    ///
-    /// A trap.
-    pub fn verify(&mut self) -> Result<Result<Vec<String>, types::Refusal>> {
-        self.run(|store, exports| exports.counterfoil_tools_upkeep().call_verify(store))
-    }
-
-    /// Moves the log into the database file; the caller needs `maintain`.
-    ///
-    /// # Errors
-    ///
-    /// A trap. Nothing committed is lost.
-    pub fn checkpoint(&mut self) -> Result<Result<(), types::Refusal>> {
-        self.run(|store, exports| exports.counterfoil_tools_upkeep().call_checkpoint(store))
-    }
-
-    /// Closes the database cleanly; the caller needs `maintain`.
-    ///
-    /// # Errors
-    ///
-    /// A trap. Nothing committed is lost.
-    pub fn close(&mut self) -> Result<Result<(), types::Refusal>> {
-        self.run(|store, exports| exports.counterfoil_tools_upkeep().call_close(store))
-    }
-
-    fn run<T>(&mut self, call: impl FnOnce(&mut Store<State>, &Serving) -> Result<T>) -> Result<T> {
-        self.store.data_mut().begin_call();
-        let result = call(&mut self.store, &self.exports);
-        let state = self.store.data_mut();
-        state.is_spent |= result.is_err();
-        if state.is_spent {
-            // With its files go their locks.
-            state.table = ResourceTable::new();
-        }
-        result
-    }
-}
-
-/// What of a reply may stand in a log: no argument, result or key.
-#[derive(Default, Deserialize)]
-struct Logged {
-    status: String,
-    operation_id: Option<String>,
-    #[serde(default)]
-    replayed: bool,
-    code: Option<String>,
-}
-
-/// A tool's name comes from outside: anything that does not look like one might be anything.
-fn log_name(tool: &str) -> &str {
-    let is_name = tool.len() <= 64 && tool.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    if is_name { tool } else { "?" }
 }

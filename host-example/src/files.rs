@@ -1,6 +1,8 @@
 //! [`Storage`] over real files, with SQLite's own locks on SQLite's own bytes, so that the `sqlite3` program takes part.
 
-use crate::locks::{Bytes, F_RDLCK, F_UNLCK, F_WRLCK, OWNER, PENDING, RESERVED, SHARED, blocked, owner, release, set};
+use crate::locks::{
+    Bytes, F_RDLCK, F_UNLCK, F_WRLCK, OWNER, PENDING, RESERVED, SHARED, blocked, owner, release, set, share,
+};
 use crate::{Error, LockLevel, Part, Sharing, Storage, StorageFile};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -72,19 +74,17 @@ impl Files {
         Ok(Files { database, owned: Some(owned), failed: Arc::default() })
     }
 
+    pub(crate) fn database(&self) -> &Path {
+        &self.database
+    }
+
     fn path(&self, part: Part) -> PathBuf {
-        let mut path = OsString::from(&self.database);
-        path.push(match part {
-            Part::Database => "",
-            Part::Journal => "-journal",
-            Part::Wal => "-wal",
-        });
-        path.into()
+        beside(&self.database, part)
     }
 
     /// A journal or WAL holds what the database holds, so nobody else may read it, and whoever may use the database must
     /// be able to open it. SQLite does likewise.
-    fn make_like_database(&self, file: &File) -> io::Result<()> {
+    pub(crate) fn make_like_database(&self, file: &File) -> io::Result<()> {
         let database = fs::metadata(&self.database)?;
         file.set_permissions(database.permissions())?;
         let ours = file.metadata()?;
@@ -98,6 +98,17 @@ impl Files {
     fn folder(&self) -> io::Result<File> {
         File::open(self.database.parent().unwrap_or(Path::new("/")))
     }
+}
+
+/// Where SQLite looks for a part of this database.
+pub(crate) fn beside(database: &Path, part: Part) -> PathBuf {
+    let mut path = OsString::from(database);
+    path.push(match part {
+        Part::Database => "",
+        Part::Journal => "-journal",
+        Part::Wal => "-wal",
+    });
+    path.into()
 }
 
 /// The database, held for one owner.
@@ -128,7 +139,7 @@ impl Drop for OwnedFile {
 
 /// The file's one real name, since SQLite finds a crashed writer's journal by it (<https://sqlite.org/howtocorrupt.html>,
 /// "Multiple links to the same file").
-fn canonical(database: &Path) -> io::Result<PathBuf> {
+pub(crate) fn canonical(database: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(database) {
         // Its target has a name of its own, which cannot be told before it is there.
         Err(error) if error.kind() == ErrorKind::NotFound && !database.is_symlink() => {
@@ -254,12 +265,7 @@ impl StorageFile for OpenPart {
         let Some(held) = &mut self.locks else { return Ok(level) };
         let take = |kind, range| set(&self.file, kind, range).map_err(|error| reason("lock", &error));
         if *held < LockLevel::Shared && level >= LockLevel::Shared {
-            if !take(F_RDLCK, PENDING)? {
-                return Ok(*held);
-            }
-            let taken = take(F_RDLCK, SHARED);
-            take(F_UNLCK, PENDING)?;
-            if !taken? {
+            if !share(&self.file).map_err(|error| reason("lock", &error))? {
                 return Ok(*held);
             }
             *held = LockLevel::Shared;

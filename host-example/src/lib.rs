@@ -21,24 +21,34 @@
 //!
 //! | File | What is there |
 //! |---|---|
-//! | `component.rs` | engine, linker, limits; an instance and its calls |
+//! | `component.rs` | engine, linker, limits, what an instance is given |
+//! | `instance.rs` | an instance and its calls |
 //! | `storage.rs` | the trait [`Storage`], and the component's import made of it |
 //! | `files.rs` | `Storage` over real files, with SQLite's locks |
 //! | `locks.rs` | Linux's locks on ranges of bytes, and who holds them |
+//! | `copy.rs` | a copy of a database that others are using |
+//! | `commands.rs`, `commands/` | what the program `host-example` does, for other programs to do as well |
 
+pub mod commands;
 mod component;
+mod copy;
 mod files;
+mod instance;
 mod locks;
 mod storage;
 
-pub use component::{Host, Instance, Limits, State};
+pub use component::{Host, Limits, State};
+pub use copy::CopyError;
 pub use files::{Files, OpenError};
+pub use instance::Instance;
 pub use storage::{Storage, StorageFile};
 
 pub use bindings::counterfoil::tools::caller::Principal;
 pub use bindings::counterfoil::tools::storage::{Error, LockLevel, Part, Sharing};
 pub use bindings::counterfoil::tools::types;
+pub use bindings::exports::counterfoil::tools::outbox::{Claimed, Observation, ProviderContract, Step, Task};
 pub use bindings::exports::counterfoil::tools::toolbox::{Description, Invocation, Reply};
+pub use bindings::exports::counterfoil::tools::upkeep::Restoration;
 
 #[allow(missing_docs, reason = "generated from the WIT, whose documents are there")]
 pub mod bindings {

@@ -35,6 +35,17 @@ pub(crate) fn set(file: &File, kind: i32, range: Bytes) -> io::Result<bool> {
     }
 }
 
+/// Takes SQLite's lock `shared` without waiting; false if somebody is in the way. Under it nobody changes the database
+/// file. `pending`, which it takes and lets go again, keeps out those who would read before a waiting writer.
+pub(crate) fn share(file: &File) -> io::Result<bool> {
+    if !set(file, F_RDLCK, PENDING)? {
+        return Ok(false);
+    }
+    let taken = set(file, F_RDLCK, SHARED);
+    set(file, F_UNLCK, PENDING)?;
+    taken
+}
+
 /// Whether somebody else's lock is in the way of this one.
 pub(crate) fn blocked(file: &File, kind: i32, range: Bytes) -> io::Result<bool> {
     let mut lock = flock(kind, range);

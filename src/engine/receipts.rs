@@ -3,17 +3,12 @@
 use super::{Reply, object};
 use crate::Timestamp;
 use crate::refusal::{Failure, Refusal};
+use crate::settings;
 use crate::storage::{Snapshot, Transaction};
 use crate::tool::Tool;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-/// The first migration of every component's schema: the engine's own table.
-pub const MIGRATION_1: &str = include_str!("receipts.sql");
-
-/// How long a receipt is replayed, in milliseconds: 30 days.
-pub const RETENTION_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 
 /// The most that a result may be, in bytes of JSON. A larger one is undone before it commits, so that no effect is
 /// left whose answer could not be kept.
@@ -54,7 +49,8 @@ pub(super) fn replay<T: Tool>(database: &Snapshot<'_>, tool: &T, canonical: &str
         },
     )?;
     let Some(stored) = stored else { return Ok(None) };
-    if stored.receipt.valid_until < Timestamp::now() {
+    let is_over = stored.receipt.valid_until < Timestamp::now() && !is_unfinished(database, &stored.receipt)?;
+    if is_over || stored.arguments.is_empty() {
         return Err(Refusal::key_expired().into());
     }
     if stored.revision != T::NAME {
@@ -65,6 +61,17 @@ pub(super) fn replay<T: Tool>(database: &Snapshot<'_>, tool: &T, canonical: &str
     }
     let result = serde_json::from_str(&stored.result).map_err(|_| Refusal::damaged())?;
     Ok(Some(Reply { receipt: Some(stored.receipt), result }))
+}
+
+/// Whether its effect outside the database is not settled: until then the receipt stays, whatever its age.
+fn is_unfinished(database: &Snapshot<'_>, receipt: &Receipt) -> rusqlite::Result<bool> {
+    let found = database.query_row(
+        "SELECT 1 FROM operations WHERE operation_id = ?1
+         AND state IN ('accepted', 'running', 'cancel-requested', 'outcome-unknown')",
+        [&receipt.operation_id],
+        |_| Ok(()),
+    )?;
+    Ok(found.is_some())
 }
 
 /// Whether the stored arguments mean the same as these, whose canonical form is given. If the bytes differ, the stored
@@ -91,7 +98,7 @@ pub(super) fn insert<T: Tool>(
         operation_id: transaction.operation_id().to_string(),
         replayed: false,
         committed_at: transaction.now(),
-        valid_until: transaction.now().plus(RETENTION_MS),
+        valid_until: transaction.now().plus(settings::get()?.retention_ms),
     };
     transaction.execute(
         "INSERT INTO receipts (operation_id, workspace, subject, tool, idempotency_key, revision, arguments, result,

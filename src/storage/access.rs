@@ -30,6 +30,10 @@ impl<'a> Snapshot<'a> {
         self.principal
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        self.connection
+    }
+
     /// The component's tools.
     #[must_use]
     pub fn registry(&self) -> &'static Registry {

@@ -245,7 +245,7 @@ fn no_key_is_made_where_none_is_missing_or_taken() {
 }
 
 #[test]
-fn tools_lists_seven_tools_with_their_schemas_and_opens_no_database() {
+fn tools_lists_all_tools_with_their_schemas_and_opens_no_database() {
     let folder = tempfile::tempdir().unwrap();
 
     let ran = run(bare(&["tools"]).current_dir(&folder));
@@ -261,7 +261,8 @@ fn tools_lists_seven_tools_with_their_schemas_and_opens_no_database() {
             assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)));
         }
     }
-    let expected = "create_note get_note create_automation set_interval get_automation get_operation find_operation";
+    let expected = "create_note get_note create_automation set_interval get_automation \
+                    start_deployment cancel_operation get_operation find_operation";
     assert_eq!((ran.code, names.join(" ").as_str()), (0, expected));
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }

@@ -21,6 +21,14 @@ mod typed {
     });
 }
 
+mod deploying {
+    wasmtime::component::bindgen!({
+        path: "wit",
+        world: "deploying",
+        with: { "counterfoil:tools/types": host_example::bindings::counterfoil::tools::types },
+    });
+}
+
 /// An instance of the world `tools`, called by the principal.
 fn typed(host: &Host, db: &Database, caller: Principal) -> (Store<State>, typed::Tools) {
     let mut store = host.store(move |_| Some(caller.clone()), Files::shared(&db.path()).unwrap());
@@ -134,6 +142,59 @@ fn typed_functions_and_the_toolbox_share_their_receipts() {
     assert_eq!((db.count("notes"), db.count("receipts")), ("2".into(), "2".into()));
 }
 
+/// B1 to B3, B6 and B9, for effects outside the database; E3: asking twice is asking once.
+#[test]
+fn typed_deployments_give_the_same_promises() {
+    let db = Database::new();
+    let deployments = |caller: Principal| {
+        let mut store = host().store(move |_| Some(caller.clone()), Files::shared(&db.path()).unwrap());
+        let pre = deploying::DeployingPre::new(host().component().clone()).unwrap();
+        let exports = pre.instantiate(&mut store).unwrap();
+        (store, exports)
+    };
+    let (mut store, exports) = deployments(ada());
+    let exports = exports.counterfoil_tools_deployments();
+    let mut client = db.shared();
+
+    let started = exports.call_start_deployment(&mut store, "k", "web", "r1").unwrap().unwrap();
+    let id = started.receipt.operation_id.as_str();
+    assert!(!started.receipt.replayed);
+    let operation = &started.operation;
+    assert_eq!((operation.operation_id.as_str(), operation.tool.as_str()), (id, "start_deployment"));
+    assert_eq!((operation.state, operation.since), (types::State::Accepted, started.receipt.committed_at));
+    assert_eq!((operation.attempts, &operation.resource_id, operation.detail.as_str()), (0, &None, ""));
+    assert_eq!(operation.next_action, "Ask get_operation what has become of it.");
+
+    use types::RefusalCode::*;
+    refused(exports.call_start_deployment(&mut store, "k", "web", "r2").unwrap(), KeyConflict);
+    refused(exports.call_start_deployment(&mut store, "new", "", "r2").unwrap(), InvalidArgument);
+    refused(exports.call_cancel_operation(&mut store, "x").unwrap(), InvalidArgument);
+    let nobodys = "01890a5d-ac96-774b-bcce-b302099a8057";
+    let absent = refused(exports.call_cancel_operation(&mut store, nobodys).unwrap(), NotFound);
+    for (caller, start, cancel) in [(cy(), None, NotFound), (principal("ada@acme", &["read"]), Some(Denied), Denied)] {
+        let (mut store, exports) = deployments(caller);
+        let exports = exports.counterfoil_tools_deployments();
+        let refusal = refused(exports.call_cancel_operation(&mut store, id).unwrap(), cancel);
+        assert_eq!(refusal == absent, cancel == NotFound);
+        if let Some(code) = start {
+            refused(exports.call_start_deployment(&mut store, "k", "web", "r1").unwrap(), code);
+        }
+    }
+
+    let cancelled = exports.call_cancel_operation(&mut store, id).unwrap().unwrap();
+    assert_eq!((cancelled.operation_id.as_str(), cancelled.state), (id, types::State::Cancelled));
+    assert_eq!(exports.call_cancel_operation(&mut store, id).unwrap().unwrap(), cancelled);
+    // As the toolbox has it.
+    let (mut typed_store, tools) = typed(host(), &db, ada());
+    assert_eq!(tools.call_get_operation(&mut typed_store, id).unwrap().unwrap(), cancelled);
+    let found = client.call("find_operation", &json!({ "tool": "start_deployment", "idempotency_key": "k" }));
+    assert_eq!((&found["state"], &found["operation_id"]), (&json!("cancelled"), &json!(id)));
+    let mut replay = exports.call_start_deployment(&mut store, "k", "web", "r1").unwrap().unwrap();
+    assert!(std::mem::replace(&mut replay.receipt.replayed, false));
+    assert_eq!(replay, started);
+    assert_eq!((db.count("operations"), db.count("receipts")), ("1".into(), "1".into()));
+}
+
 /// `Limits` are those of one call, and a host may keep an instance of any world for many calls.
 #[test]
 fn limits_begin_anew_with_each_typed_call() {
@@ -186,7 +247,7 @@ fn exports(file: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
     (functions, interfaces)
 }
 
-/// Where each export is shown to a model, it is shown no upkeep.
+/// Where each export is shown to a model, it is shown neither upkeep nor what only a worker calls.
 #[test]
 fn each_component_exports_its_world_and_no_more() {
     let functions = [
@@ -198,12 +259,13 @@ fn each_component_exports_its_world_and_no_more() {
         "get-operation",
         "set-interval",
     ];
-    let serving = ["counterfoil:tools/toolbox@0.1.0", "counterfoil:tools/upkeep@0.1.0"];
-    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    let serving = ["outbox", "toolbox", "upkeep"].map(|name| format!("counterfoil:tools/{name}@0.1.0"));
+    let service = ["deployments", "outbox", "toolbox", "upkeep"].map(|name| format!("counterfoil:tools/{name}@0.1.0"));
+    let functions = BTreeSet::from(functions.map(str::to_owned));
 
-    assert_eq!(exports(tools_component()), (owned(&functions), owned(&[])));
-    assert_eq!(exports(component()), (owned(&functions), owned(&serving)));
-    assert_eq!(exports(test_component()), (owned(&[]), owned(&serving)));
+    assert_eq!(exports(tools_component()), (functions.clone(), BTreeSet::new()));
+    assert_eq!(exports(component()), (functions, BTreeSet::from(service)));
+    assert_eq!(exports(test_component()), (BTreeSet::new(), BTreeSet::from(serving)));
 }
 
 /// No file system, no sockets, no HTTP: nothing but the host's `caller` and `storage`, and what Rust's standard library

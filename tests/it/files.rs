@@ -1,6 +1,7 @@
 //! Files that are no database of this component's: refused, and left as they are.
 
 use crate::harness::*;
+use crate::outbox_harness::deploy;
 use host_example::{Files, OpenError};
 use serde_json::json;
 use std::fs;
@@ -59,7 +60,7 @@ fn a_database_of_another_program_is_refused_and_left_as_it_is() {
 
 #[test]
 fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
-    for version in [3, 99, i32::MAX, -1] {
+    for version in [4, 99, i32::MAX, -1] {
         let db = Database::new();
         let mut client = db.shared();
         assert_fresh(&client.call("create_note", &note("k", "hello")));
@@ -69,6 +70,29 @@ fn a_database_of_a_newer_version_is_refused_and_left_as_it_is() {
         assert_left_alone(&db, "The database was written by a newer version of this component.");
 
         assert_eq!(counts(&db), ["1", "0", "1"]);
+    }
+}
+
+/// Version 2 had no effects outside the database.
+#[test]
+fn a_database_of_the_version_before_is_brought_up_to_date_and_keeps_its_receipts() {
+    for open in WAYS {
+        let db = Database::new();
+        let first = db.shared().call("create_note", &note("k", "hello"));
+        let schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY name";
+        let newest = db.sql(schema);
+        db.sql("DROP TABLE attempts; DROP TABLE operations; DROP TABLE restored; DROP INDEX receipts_by_expiry");
+        db.sql("PRAGMA user_version = 2");
+
+        let mut client = open(&db);
+        assert_replay_of(&first, &client.call("create_note", &note("k", "hello")));
+        assert_fresh(&client.call("start_deployment", &deploy("k", "web", "r1")));
+        assert_eq!(client.verify(), Vec::<String>::new());
+        client.instance.close().unwrap().unwrap();
+        drop(client);
+
+        assert_eq!((db.sql("PRAGMA user_version"), db.sql(schema)), ("3".to_owned(), newest));
+        assert_eq!(db.count("receipts"), "2");
     }
 }
 

@@ -65,7 +65,7 @@ pub fn principal(who: &str, permissions: &[&str]) -> Principal {
 }
 
 /// Everything that the tools ask for.
-pub const ALL: [&str; 5] = ["read", "write-notes", "write-automations", "maintain", "mark"];
+pub const ALL: [&str; 7] = ["read", "write-notes", "write-automations", "deploy", "dispatch", "maintain", "mark"];
 
 pub fn ada() -> Principal {
     principal("ada@acme", &ALL)

@@ -3,19 +3,29 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error has failed")]
 
 mod harness;
+mod outbox_harness;
 
 mod access;
 mod batches;
+mod cancelling;
 mod cli;
 mod concurrency;
 mod contract;
 mod crashes;
+mod deployments;
 mod disk;
 mod exports;
 mod faults;
 mod files;
 mod input;
 mod library;
+mod model;
+mod outbox;
+mod outbox_crashes;
+mod outcomes;
 mod output;
+mod restored;
+mod retention;
 mod schemas;
+mod settling;
 mod tidy;

@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use crate::library::{left, mark, open};
+use crate::outbox_harness::deploy;
 use host_example::{Description, Principal};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -9,12 +10,14 @@ use std::collections::BTreeSet;
 /// A tool's name, its required and its optional arguments, and the fields of its own in an answer that succeeded.
 type Shape = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 9] = [
     ("create_note", &["idempotency_key", "body"], &[], &["note_id"]),
     ("get_note", &["note_id"], &[], &["note_id", "body", "created_at"]),
     ("create_automation", &["idempotency_key", "interval_minutes"], &[], &AUTOMATION),
     ("set_interval", &["idempotency_key", "automation_id", "expected_version", "interval_minutes"], &[], &AUTOMATION),
     ("get_automation", &["automation_id"], &[], &AUTOMATION),
+    ("start_deployment", &["idempotency_key", "service", "revision"], &[], &["state", "next_action"]),
+    ("cancel_operation", &["operation_id"], &[], &OPERATION),
     ("get_operation", &["operation_id"], &[], &OPERATION),
     ("find_operation", &["tool", "idempotency_key"], &[], &OPERATION),
 ];
@@ -27,19 +30,22 @@ const TEST_SHAPES: [Shape; 6] = [
     ("find_operation", &["tool", "idempotency_key"], &[], &OPERATION),
 ];
 const AUTOMATION: [&str; 3] = ["automation_id", "interval_minutes", "version"];
-/// But for `resource_id`, which may be null.
+/// But for `resource_id`, which may be left out.
 const OPERATION: [&str; 7] = ["operation_id", "tool", "state", "since", "attempts", "detail", "next_action"];
 
 /// F3: one call of each tool that succeeds.
 fn calls(client: &mut Client) -> Vec<(&'static str, Value)> {
     let noted = client.call("create_note", &note("n", "hello"));
     let created = client.call("create_automation", &automation("c", 10));
+    let started = client.call("start_deployment", &deploy("d", "web", "r1"));
     vec![
         ("create_note", note("n2", "hello")),
         ("get_note", json!({ "note_id": noted["note_id"] })),
         ("create_automation", automation("c2", 10)),
         ("set_interval", interval("e", &created, 1, 30)),
         ("get_automation", json!({ "automation_id": created["automation_id"] })),
+        ("start_deployment", deploy("d2", "web", "r1")),
+        ("cancel_operation", json!({ "operation_id": started["operation_id"] })),
         ("get_operation", json!({ "operation_id": noted["operation_id"] })),
         ("find_operation", json!({ "tool": "create_note", "idempotency_key": "n" })),
     ]
@@ -61,6 +67,11 @@ fn describe(client: &mut Client, tool: &str) -> (Description, Value, Value) {
     let [input, output] =
         [&found.input_schema, &found.output_schema].map(|schema| serde_json::from_str(schema).unwrap());
     (found, input, output)
+}
+
+/// Of those that change something, what takes no key has none: asking twice is asking once.
+fn has_receipt(described: &Description) -> bool {
+    !described.read_only && described.name != "cancel_operation"
 }
 
 /// Whether the value is what the JSON Schema says, as far as keywords are used here; another keyword is a panic.
@@ -129,7 +140,7 @@ fn every_reply_fits_its_tools_output_schema() {
             client.caller(ada());
 
             assert_fresh(&first);
-            assert_eq!(again["replayed"], !described.read_only, "{again}");
+            assert_eq!(again["replayed"], has_receipt(&described), "{again}");
             assert_refused(&unknown, "invalid_argument");
             assert_refused(&denied, "denied");
             for reply in [&first, &again, &unknown, &denied] {
@@ -148,7 +159,7 @@ fn every_reply_fits_its_tools_output_schema() {
         }
     }
     assert_eq!(left(&test_db), "4|4");
-    assert_eq!(db.sql("SELECT count(*) FROM receipts"), "5");
+    assert_eq!(db.sql("SELECT count(*) FROM receipts"), "7");
 }
 
 /// F3: `busy` alone has `retry_after_ms`, and a result without a resource has a null.
@@ -167,7 +178,7 @@ fn schemas_list_exactly_what_is_required_and_what_is_allowed() {
             assert_eq!(set(input["properties"].as_object().unwrap().keys().map(String::as_str)), allowed, "{tool}");
 
             let receipt: &[&str] =
-                if described.read_only { &[] } else { &["operation_id", "committed_at", "valid_until"] };
+                if has_receipt(&described) { &["operation_id", "committed_at", "valid_until"] } else { &[] };
             let then = set(answered.iter().chain(receipt).copied());
             assert_eq!((&output["type"], &output["additionalProperties"]), (&json!("object"), &json!(false)), "{tool}");
             assert_eq!(output["if"], json!({ "properties": { "status": { "const": "succeeded" } } }), "{tool}");
@@ -209,21 +220,23 @@ fn each_tool_is_described_as_what_it_does() {
     let described: Vec<_> = tools
         .iter()
         .map(|tool| {
-            assert!(tool.idempotent && !tool.open_world, "{}", tool.name);
-            (tool.name.as_str(), tool.permission.as_deref(), tool.read_only, tool.destructive)
+            assert!(tool.idempotent, "{}", tool.name);
+            (tool.name.as_str(), tool.permission.as_deref(), tool.read_only, tool.destructive, tool.open_world)
         })
         .collect();
 
     assert_eq!(
         described,
         [
-            ("create_note", Some("write-notes"), false, false),
-            ("get_note", Some("read"), true, false),
-            ("create_automation", Some("write-automations"), false, false),
-            ("set_interval", Some("write-automations"), false, true),
-            ("get_automation", Some("read"), true, false),
-            ("get_operation", Some("read"), true, false),
-            ("find_operation", None, true, false),
+            ("create_note", Some("write-notes"), false, false, false),
+            ("get_note", Some("read"), true, false, false),
+            ("create_automation", Some("write-automations"), false, false, false),
+            ("set_interval", Some("write-automations"), false, true, false),
+            ("get_automation", Some("read"), true, false, false),
+            ("start_deployment", Some("deploy"), false, false, true),
+            ("cancel_operation", Some("deploy"), false, true, true),
+            ("get_operation", Some("read"), true, false, false),
+            ("find_operation", None, true, false, false),
         ]
     );
 }
@@ -235,7 +248,9 @@ fn each_keyed_tool_says_when_to_generate_and_to_reuse_a_key_how_long_it_is_valid
     let keyed: Vec<_> = tools.iter().filter(|tool| tool.input_schema.contains("\"idempotency_key\"")).collect();
 
     let names: Vec<_> = keyed.iter().filter(|tool| !tool.read_only).map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names, ["create_note", "create_automation", "set_interval"]);
+    assert_eq!(names, ["create_note", "create_automation", "set_interval", "start_deployment"]);
+    let unkeyed = tools.iter().find(|tool| tool.name == "cancel_operation").unwrap();
+    assert!(unkeyed.description.contains("Takes no key: asking twice is asking once."), "{}", unkeyed.description);
     for tool in keyed.iter().filter(|tool| !tool.read_only) {
         for what in [
             "Generate one idempotency_key (a UUID will do) for each intended action and store it before the first attempt.",

@@ -2,8 +2,10 @@
 //!
 //! Words that must not be found are written here in two pieces, so that this file does not find itself.
 
-use counterfoil::engine::{MAX_BATCH, receipts};
-use counterfoil::{arguments, tools};
+use counterfoil::engine::outbox::{LEASE_MS, MAX_CLAIM, MAX_DETAIL, MAX_RESOURCE_ID};
+use counterfoil::engine::retention::MAX_SWEEP;
+use counterfoil::engine::{MAX_BATCH, receipts::MAX_RESULT};
+use counterfoil::{arguments, settings, tools};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -12,9 +14,10 @@ use std::process::Command;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const VFS: &str = "src/storage/vfs.rs";
 
-/// The text files that git tracks, each with its path from the root. Without git, those in the folder.
+/// The text files that git tracks or would, each with its path from the root. Without git, those in the folder.
 fn files(endings: &[&str]) -> Vec<(String, String)> {
-    let git = Command::new("git").args(["-C", ROOT, "ls-files", "-z"]).output();
+    let git =
+        Command::new("git").args(["-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]).output();
     let mut paths = Vec::new();
     match git {
         Ok(output) if output.status.success() && !output.stdout.is_empty() => {
@@ -185,7 +188,8 @@ fn numbers_before(unit: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn the_documents_name_the_limits_that_the_code_has() {
-    let wit: String = files(&[".wit"]).into_iter().map(|(_, text)| text).collect();
+    let wit: String = files(&[".wit"]).into_iter().map(|(_, text)| text.replace("///", " ")).collect();
+    let wit = wit.split_whitespace().collect::<Vec<_>>().join(" ");
     let described = tools::REGISTRY.describe();
     let descriptions: String = described.iter().map(|tool| tool.description.as_str()).collect();
     let sql: String = files(&[".sql"]).into_iter().map(|(_, text)| text.replace("--", " ")).collect();
@@ -199,23 +203,42 @@ fn the_documents_name_the_limits_that_the_code_has() {
     assert_eq!(schema("create_automation", "interval_minutes"), minutes);
     assert_eq!(schema("set_interval", "interval_minutes"), minutes);
     assert_eq!(schema("create_note", "idempotency_key")["pattern"], "^[A-Za-z0-9_-]{1,128}$");
-    assert_eq!((arguments::MAX_ARGUMENTS, MAX_BATCH), (65_536, 64));
-    assert_eq!(receipts::RETENTION_MS, 30 * 86_400_000);
+    let named = json!({ "type": "string", "minLength": 1, "maxLength": 200 });
+    assert_eq!([schema("start_deployment", "service"), schema("start_deployment", "revision")], [named.clone(), named]);
+    assert_eq!((arguments::MAX_ARGUMENTS, MAX_RESULT, MAX_BATCH), (65_536, 65_536, 64));
+    assert_eq!((MAX_CLAIM, LEASE_MS, MAX_DETAIL, MAX_RESOURCE_ID), (64, 100..=600_000, 500, 200));
+    assert_eq!(MAX_SWEEP, 10_000);
+    assert_eq!((settings::RETENTION_MS, settings::MIN_RETENTION_MS), (30 * 86_400_000, 86_400_000));
+    assert_eq!((settings::DEADLINE_MS, settings::MIN_DEADLINE_MS), (86_400_000, 1000));
     assert!(sql.contains("interval_minutes BETWEEN 5 AND 1440"));
 
-    for (text, unit, expected, count) in [
-        (&wit, "characters", "10,000", 1),
-        (&wit, "minutes", "1,440", 2),
-        (&wit, "bytes", "65,536", 1),
-        (&wit, "calls", "64", 1),
-        (&descriptions, "characters", "10,000", 1),
-        (&descriptions, "minutes", "1,440", 2),
-        (&descriptions, "days", "30", 3),
-        (&sql, "characters", "10,000", 1),
+    // In any order.
+    for (text, unit, mut expected) in [
+        (&wit, "characters", vec!["10,000", "200", "500"]),
+        (&wit, "minutes", vec!["1,440", "1,440"]),
+        (&wit, "bytes", vec!["65,536"]),
+        (&wit, "calls", vec!["64"]),
+        (&wit, "tasks", vec!["64"]),
+        (&wit, "milliseconds", vec!["600,000"]),
+        (&wit, "expired", vec!["10,000"]),
+        (&descriptions, "characters", vec!["10,000", "200"]),
+        (&descriptions, "minutes", vec!["1,440", "1,440"]),
+        (&descriptions, "days", vec!["30"; 4]),
+        (&sql, "characters", vec!["10,000"]),
     ] {
-        assert_eq!(numbers_before(unit, text), vec![expected; count], "{unit}");
+        let mut found = numbers_before(unit, text);
+        found.sort();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{unit}");
     }
-    for (text, words) in [(&wit, "5 to 1,440 minutes"), (&wit, "1 to 10,000 characters")] {
-        assert!(text.contains(words), "{words}");
+    for words in [
+        "5 to 1,440 minutes",
+        "1 to 10,000 characters",
+        "(1 to 200 characters each)",
+        "Text is kept up to 500 characters. A resource's id has 1 to 200.",
+        "`limit` (1 to 64) tasks that are due, leased for `lease` (100 to 600,000) milliseconds",
+        "`limit` (1 to 10,000) expired receipts",
+    ] {
+        assert!(wit.contains(words), "{words}");
     }
 }

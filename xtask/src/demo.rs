@@ -1,8 +1,8 @@
-//! The story of one note whose answer was lost, told with real processes on a real file. Every claim is checked.
+//! The story of answers that were lost, told with real processes on real files. Every claim is checked.
 
 use crate::{Result, root};
 use serde_json::{Value, json};
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -11,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-pub fn run(host: &Path) -> Result<()> {
+pub fn run(counterfoil: &Path) -> Result<()> {
     let folder = env::temp_dir().join(format!("counterfoil-demo-{}", process::id()));
     fs::create_dir_all(&folder)?;
-    let demo = Demo { host: host.to_owned(), database: folder.join("demo.db") };
+    let demo = Demo { counterfoil: counterfoil.to_owned(), database: folder.join("demo.db") };
     println!("The database is {}\n", demo.database.display());
 
     println!("1. A note is created; the process is killed after the commit and before the answer.");
@@ -70,15 +70,18 @@ pub fn run(host: &Path) -> Result<()> {
     let denied = demo.call("ada@acme", "read", "create_note", &note)?;
     claim("even the stored receipt is refused, as denied", denied.exit == 3 && denied.reply["code"] == "denied")?;
 
-    println!("\n7. The rows, as sqlite3 shows them: the notes, and one receipt to every effect.");
+    println!("\n7. A deployment, outside the database: the provider takes it, and its answer is lost.");
+    deployment(&demo, &folder.join("provider.db"))?;
+
+    println!("\n8. The rows, as sqlite3 shows them: the notes, and one receipt to every effect.");
     println!("{}\n", demo.sql("SELECT note_id, workspace, body FROM notes")?);
     println!("{}", demo.sql("SELECT subject, tool, idempotency_key, resource_id FROM receipts")?);
-    let verify = demo.host(&["verify"]).output()?;
-    claim("host-example verify finds nothing wrong", verify.status.success() && verify.stdout == b"ok\n")?;
+    let verify = demo.counterfoil(&["verify"]).output()?;
+    claim("counterfoil verify finds nothing wrong", verify.status.success() && verify.stdout == b"ok\n")?;
 
     println!("\nAll of it held. The folder may be deleted. Or try a call yourself:\n");
     println!(
-        "  cargo run -q -p host-example -- --db {} --as ada@acme --allow write-notes,read \\\n    \
+        "  cargo run -q -p counterfoil-server -- --db {} --as ada@acme --allow write-notes,read \\\n    \
          call create_note '{{\"idempotency_key\":\"mine-1\",\"body\":\"hello\"}}'",
         demo.database.display()
     );
@@ -93,8 +96,68 @@ fn claim(what: &str, holds: bool) -> Result<()> {
     Ok(())
 }
 
+/// What the provider keeps to, and the worker relies on.
+const CONTRACT: &str = "deduplicates-for=1h,looks-up,absent-is-final-after=10s,clock-within=1s";
+
+fn deployment(demo: &Demo, store: &Path) -> Result<()> {
+    let arguments = json!({ "idempotency_key": "deploy-1", "service": "web", "revision": "r1" });
+    let started = demo.call("ada@acme", "deploy", "start_deployment", &arguments)?;
+    claim("it is accepted: nothing is sent yet", started.exit == 0 && started.reply["state"] == "accepted")?;
+    let asked = json!({ "operation_id": started.reply["operation_id"] });
+    let state = || demo.call("ada@acme", "read", "get_operation", &asked);
+
+    {
+        let provider = Provider::start(demo, store, "drop-after")?;
+        demo.work(&provider)?;
+    }
+    let lost = state()?.reply;
+    claim("the worker knows only that it may have been taken", lost["state"] == "running" && lost["attempts"] == 1)?;
+    let provider = Provider::start(demo, store, "none")?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let ended = loop {
+        demo.work(&provider)?;
+        let answer = state()?.reply;
+        if answer["state"] != "running" || Instant::now() > deadline {
+            break answer;
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    claim("it is sent again under the same key, and has succeeded", ended["state"] == "succeeded")?;
+    claim("the provider made it once", sql(store, "SELECT count(*) FROM deployments")? == "1")?;
+    let again = demo.call("ada@acme", "deploy", "start_deployment", &arguments)?;
+    let same = again.reply["operation_id"] == started.reply["operation_id"];
+    claim("the agent's retry is a replay, and starts nothing", again.is_replay() && same)
+}
+
+/// A provider that misbehaves, until this is dropped.
+struct Provider {
+    process: Child,
+    url: String,
+}
+
+impl Provider {
+    fn start(demo: &Demo, store: &Path, faults: &str) -> Result<Provider> {
+        let mut command = Command::new(&demo.counterfoil);
+        command.args(["provider", "--contract", CONTRACT, "--faults", faults, "--store"]).arg(store);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        if let Some(stdout) = &mut process.stdout {
+            BufReader::new(stdout).read_line(&mut line)?;
+        }
+        let url = line.trim().strip_prefix("listening on ").ok_or("the provider did not start")?.to_owned();
+        Ok(Provider { process, url })
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
 struct Demo {
-    host: PathBuf,
+    counterfoil: PathBuf,
     database: PathBuf,
 }
 
@@ -110,15 +173,15 @@ impl Answer {
 }
 
 impl Demo {
-    fn host(&self, arguments: &[&str]) -> Command {
-        let mut host = Command::new(&self.host);
-        host.arg("--db").arg(&self.database).args(arguments);
-        host
+    fn counterfoil(&self, arguments: &[&str]) -> Command {
+        let mut counterfoil = Command::new(&self.counterfoil);
+        counterfoil.arg("--db").arg(&self.database).args(arguments);
+        counterfoil
     }
 
     fn start(&self, who: &str, allow: &str, tool: &str, arguments: &Value) -> Result<Child> {
-        let mut host = self.host(&["--as", who, "--allow", allow, "call", tool, &arguments.to_string()]);
-        Ok(host.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
+        let mut call = self.counterfoil(&["--as", who, "--allow", allow, "call", tool, &arguments.to_string()]);
+        Ok(call.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
     }
 
     fn call(&self, who: &str, allow: &str, tool: &str, arguments: &Value) -> Result<Answer> {
@@ -138,9 +201,9 @@ impl Demo {
             }
         }
         full.set_nonblocking(false)?;
-        let mut host =
-            self.host(&["--as", "ada@acme", "--allow", "write-notes", "call", "create_note", &note.to_string()]);
-        let mut process = host.stdout(OwnedFd::from(full)).spawn()?;
+        let mut call =
+            self.counterfoil(&["--as", "ada@acme", "--allow", "write-notes", "call", "create_note", &note.to_string()]);
+        let mut process = call.stdout(OwnedFd::from(full)).spawn()?;
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.sql("SELECT count(*) FROM notes").unwrap_or_default() != "1" {
             if Instant::now() > deadline || process.try_wait()?.is_some() {
@@ -152,20 +215,33 @@ impl Demo {
         claim("it was killed", process.wait()?.signal() == Some(9))
     }
 
-    fn sql(&self, sql: &str) -> Result<String> {
-        // The native sqlite3 program; where there is none, python3's SQLite in its place.
-        let output = Command::new("sqlite3").arg(&self.database).arg(sql).output().or_else(|_| {
-            Command::new("python3").arg(root().join("xtask/native.py")).arg(&self.database).arg(sql).output()
-        })?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).into());
-        }
-        Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+    /// Does what is due.
+    fn work(&self, provider: &Provider) -> Result<()> {
+        let mut work = self.counterfoil(&["work", "--provider", &provider.url, "--contract", CONTRACT, "--once"]);
+        let status = work.stderr(Stdio::null()).status()?;
+        if status.success() { Ok(()) } else { Err(format!("the worker failed: {status}").into()) }
     }
+
+    fn sql(&self, text: &str) -> Result<String> {
+        sql(&self.database, text)
+    }
+}
+
+fn sql(database: &Path, sql: &str) -> Result<String> {
+    // The native sqlite3 program; where there is none, python3's SQLite in its place.
+    let output = Command::new("sqlite3")
+        .arg(database)
+        .arg(sql)
+        .output()
+        .or_else(|_| Command::new("python3").arg(root().join("xtask/native.py")).arg(database).arg(sql).output())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
 }
 
 fn finish(process: Child) -> Result<Answer> {
     let output = process.wait_with_output()?;
-    let exit = output.status.code().ok_or("the host was killed")?;
+    let exit = output.status.code().ok_or("the process was killed")?;
     Ok(Answer { exit, reply: serde_json::from_slice(&output.stdout)? })
 }

@@ -23,7 +23,9 @@ enum Cli {
     },
     /// Build the program `host-example` and print its path as the last line.
     Host,
-    /// Lose an answer, race, revoke: the story of one note on a database in a temporary folder, checked step by step.
+    /// Build the program `counterfoil` and print its path as the last line.
+    Server,
+    /// Lose answers, race, revoke, deploy: a story on a database in a temporary folder, checked step by step.
     Demo,
     /// Build all that tests need and run every test. What follows is handed to the tests: a part of a name, or options
     /// such as --skip.
@@ -58,16 +60,17 @@ fn run(cli: Cli) -> Result<()> {
     match cli {
         Cli::Setup => println!("ready"),
         Cli::Component { world } => println!("{}", component(world.unwrap_or(World::Service))?.display()),
-        Cli::Host => println!("{}", host()?.display()),
+        Cli::Host => println!("{}", program("host-example", "host-example")?.display()),
+        Cli::Server => println!("{}", program("counterfoil-server", "counterfoil")?.display()),
         Cli::Demo => {
             component(World::Service)?;
-            demo::run(&host()?)?;
+            demo::run(&program("counterfoil-server", "counterfoil")?)?;
         }
         Cli::Test { arguments } => {
             for world in [World::Service, World::Tools, World::Test] {
                 component(world)?;
             }
-            host()?;
+            program("host-example", "host-example")?;
             execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }
     }
@@ -106,9 +109,9 @@ fn component(world: World) -> Result<PathBuf> {
     Ok(kept)
 }
 
-fn host() -> Result<PathBuf> {
-    execute(&mut cargo(&["build", "--package", "host-example"]))?;
-    Ok(target_folder()?.join("debug/host-example"))
+fn program(package: &str, name: &str) -> Result<PathBuf> {
+    execute(&mut cargo(&["build", "--package", package]))?;
+    Ok(target_folder()?.join("debug").join(name))
 }
 
 /// This program is in `debug` of the target folder.

@@ -4,7 +4,7 @@
 
 use counterfoil::arguments::{Integer, Key, Text};
 use counterfoil::engine::operations::{FindOperation, GetOperation};
-use counterfoil::engine::receipts;
+use counterfoil::engine::{MIGRATION_1, MIGRATION_2};
 use counterfoil::refusal::Failure;
 use counterfoil::storage::{Schema, Transaction};
 use counterfoil::tool::{Entry, Registry, Tool};
@@ -24,7 +24,8 @@ static REGISTRY: Registry = Registry {
     schema: Schema {
         application_id: 0x7465_7374,
         migrations: &[
-            receipts::MIGRATION_1,
+            MIGRATION_1,
+            MIGRATION_2,
             "CREATE TABLE marks (
                text         TEXT    NOT NULL,
                weight       INTEGER NOT NULL,

@@ -1,0 +1,111 @@
+//! What the program `host-example` does, a file a command with its arguments and one `run`, so that another program can
+//! have the same commands beside its own.
+//!
+//! ```no_run
+//! use clap::Parser;
+//! use host_example::commands::{Call, Failure, Options, Verify, log};
+//! use std::process::ExitCode;
+//!
+//! /// Calls tools.
+//! #[derive(Parser)]
+//! struct Cli {
+//!     #[command(flatten)]
+//!     options: Options,
+//!     #[command(subcommand)]
+//!     command: Command,
+//! }
+//!
+//! #[derive(clap::Subcommand)]
+//! enum Command {
+//!     Call(Call),
+//!     Verify(Verify),
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     log("info");
+//!     let Cli { options, command } = Cli::parse();
+//!     let done = match command {
+//!         Command::Call(call) => call.run(&options),
+//!         Command::Verify(verify) => verify.run(&options),
+//!     };
+//!     done.unwrap_or_else(Failure::report)
+//! }
+//! ```
+
+mod call;
+mod options;
+mod tools;
+mod verify;
+
+pub use call::{Call, Format, Prepared};
+pub use options::{Options, operator};
+pub use tools::Tools;
+pub use verify::Verify;
+
+use crate::types::Refusal;
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Why a command failed: an exit code, and what to print.
+///
+/// | Code | |
+/// |---|---|
+/// | 1 | failed, with nothing called unless the error says to repeat the call with the same key |
+/// | 2 | wrong usage, nothing was called |
+/// | 3 | refused, nothing was changed |
+/// | 4 | refused, and the same call with the same key can succeed later |
+///
+/// An error that `?` turns into a failure has code 1.
+#[derive(Debug)]
+pub struct Failure(pub u8, pub Box<dyn Error + Send + Sync>);
+
+impl Failure {
+    /// Wrong usage.
+    pub fn usage(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+        Failure(2, error.into())
+    }
+
+    /// What the component refused, and what to do now.
+    #[must_use]
+    pub fn refused(refusal: &Refusal) -> Failure {
+        let text = format!("{} {}", refusal.message, refusal.next_action);
+        Failure(refused(refusal.retryable), text.into())
+    }
+
+    /// A call that ended in a trap.
+    #[must_use]
+    pub fn uncertain(trap: &wasmtime::Error) -> Failure {
+        format!("the call may have committed or not: repeat it with the same key: {trap:#}").into()
+    }
+
+    /// Prints the error on stderr. A stderr that takes nothing changes nothing about the exit code.
+    #[must_use]
+    pub fn report(self) -> ExitCode {
+        drop(writeln!(io::stderr(), "error: {}", self.1));
+        ExitCode::from(self.0)
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure(1, error.into())
+    }
+}
+
+/// The exit code of a refusal.
+#[must_use]
+pub fn refused(retryable: bool) -> u8 {
+    if retryable { 4 } else { 3 }
+}
+
+/// Logs to stderr what RUST_LOG asks for, or else `default_filter`, such as `host_example=info`
+/// ([`EnvFilter`] tells the form). Where the program logs already, that stays.
+pub fn log(default_filter: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter));
+    let colours = io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
+    // A log that cannot be written must not end a call that has committed.
+    drop(log.log_internal_errors(false).try_init());
+}

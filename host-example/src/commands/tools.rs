@@ -1,0 +1,31 @@
+//! `tools`: what the component offers.
+
+use super::{Failure, Options};
+use crate::{Files, Limits};
+use clap::Args;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Lists the tools: names, descriptions, and the JSON Schemas of arguments and replies.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Tools {}
+
+impl Tools {
+    /// Prints the list on stdout.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Options::host`], or if the component traps or stdout does not take the list.
+    pub fn run(&self, options: &Options) -> Result<ExitCode, Failure> {
+        let host = options.host(Limits::default())?;
+        // To describe themselves they open no database.
+        let mut instance = host.instance(|_| None, Files::shared(&options.component()?.with_extension("none"))?)?;
+        let mut out = io::stdout().lock();
+        for tool in instance.describe()? {
+            let permission = tool.permission.as_deref().unwrap_or("see the description");
+            writeln!(out, "{}\n  permission: {permission}\n  {}", tool.name, tool.description)?;
+            writeln!(out, "  arguments: {}\n  reply: {}\n", tool.input_schema, tool.output_schema)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

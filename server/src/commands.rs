@@ -1,0 +1,9 @@
+//! The commands that the small host does not have.
+
+pub mod backup;
+pub mod call;
+pub mod provider;
+pub mod resolve;
+pub mod restore;
+pub mod sweep;
+pub mod work;

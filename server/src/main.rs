@@ -1,0 +1,65 @@
+//! The program `counterfoil`: a command is a file in `commands/`, with its arguments and one `run`.
+
+mod commands;
+mod contract;
+mod desk;
+mod provider;
+mod retry;
+mod worker;
+
+use clap::{Parser, Subcommand};
+use commands::{backup, call, provider as provider_command, resolve, restore, sweep, work};
+use host_example::commands::{Failure, Options, Tools, Verify, log};
+use std::process::ExitCode;
+
+/// Tools that are safe to retry: calls them, works for them, and keeps their database.
+///
+/// Exit codes: 0 succeeded; 1 failed, with nothing called unless stderr says to repeat the call with the same key; 2 wrong
+/// usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the same key can succeed
+/// later. For verify, 1 is also that something is wrong.
+///
+/// In the environment: COUNTERFOIL_RETENTION, how long receipts are kept (30days unless set, at least 1day);
+/// COUNTERFOIL_DEADLINE, by when an effect outside the database must have been sent (24h unless set, at least 1s).
+///
+/// Logs go to stderr, filtered by RUST_LOG (for example RUST_LOG=counterfoil=debug). They never hold arguments, results
+/// or keys.
+#[derive(Parser)]
+#[command(name = "counterfoil", version)]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Call(call::Call),
+    Tools(Tools),
+    Verify(Verify),
+    Work(work::Work),
+    Resolve(resolve::Resolve),
+    Sweep(sweep::Sweep),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
+    Restored(restore::Restored),
+    Provider(provider_command::Provider),
+}
+
+fn main() -> ExitCode {
+    log("counterfoil=info,host_example=info");
+    let Cli { options, command } = Cli::parse();
+    let done = match command {
+        Command::Call(command) => command.run(&options),
+        Command::Tools(command) => command.run(&options),
+        Command::Verify(command) => command.run(&options),
+        Command::Work(command) => command.run(&options),
+        Command::Resolve(command) => command.run(&options),
+        Command::Sweep(command) => command.run(&options),
+        Command::Backup(command) => command.run(&options),
+        Command::Restore(command) => command.run(&options),
+        Command::Restored(command) => command.run(&options),
+        Command::Provider(command) => provider_command::run(command).map(|()| ExitCode::SUCCESS).map_err(Failure::from),
+    };
+    done.unwrap_or_else(Failure::report)
+}

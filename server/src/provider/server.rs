@@ -1,0 +1,68 @@
+//! Connections, served by hand rather than by `axum::serve`, which cannot close one without an answer.
+
+use super::transport::HangUp;
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// How long the requests that are being answered may take once the server is to stop.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// Serves until `stop` is ready. An answer with [`HangUp`] among its extensions is not written: its connection is closed.
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+    let router = TowerToHyperService::new(router);
+    let connections = GracefulShutdown::new();
+    let mut stop = pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.as_mut() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file descriptors, for one, which takes a moment to mend.
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let router = router.clone();
+        let service = service_fn(move |request| {
+            // A task of its own goes on when the client has gone. It begins here, and not in the future, which hyper may
+            // drop before it has ever asked for it: a client can have gone when its request is read.
+            let answering = tokio::spawn(router.call(request));
+            async move {
+                match answering.await {
+                    // A service's error makes hyper close the connection.
+                    Ok(Ok(answer)) if answer.extensions().get::<HangUp>().is_some() => Err(HangUp),
+                    Ok(Ok(answer)) => Ok(answer),
+                    Ok(Err(never)) => match never {},
+                    Err(error) => {
+                        tracing::error!(%error, "a request came to no end");
+                        Err(HangUp)
+                    }
+                }
+            }
+        });
+        // The timer bounds the wait for a request's head, by hyper's 30 seconds.
+        let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(LAST_ANSWERS, connections.shutdown()).await.is_err() {
+        tracing::warn!("stopping in the middle of requests");
+    }
+}
