@@ -46,7 +46,7 @@ fn duration(name: &str, default: u64, least: u64) -> Result<u64, Refusal> {
     let read = text.to_str().and_then(|text| humantime::parse_duration(text).ok());
     let milliseconds = read.and_then(|duration| u64::try_from(duration.as_millis()).ok());
     milliseconds.filter(|milliseconds| *milliseconds >= least).ok_or_else(|| {
-        let least = humantime::format_duration(Duration::from_millis(least));
-        Refusal::bad_setting(format!("{name} must be a duration of at least {least}, such as 30d."))
+        let [least, example] = [least, default].map(|time| humantime::format_duration(Duration::from_millis(time)));
+        Refusal::bad_setting(format!("{name} must be a duration of at least {least}, such as {example}."))
     })
 }

@@ -106,6 +106,8 @@ impl Worker {
         // Whoever takes over when the lease is over relies on it that nothing is sent any more.
         let observation = if claimed_at.elapsed() + self.attempt > self.lease {
             Observation::NotSent("its lease was nearly over".to_owned())
+        } else if task.step == Step::Submit && until(task.deadline).is_zero() {
+            Observation::NotSent("its deadline had passed".to_owned())
         } else {
             self.provider.attempt(&task).await
         };

@@ -207,12 +207,13 @@ impl Operation {
             return Decision::Do(Step::Cancel);
         }
         let by_key = !self.rejected && self.is_window_open(contract, now, lease);
+        let is_late = !self.exists && now >= self.deadline;
         // Sent again under its key, a request that was never taken starts now: not what is wanted of one that is known to
         // exist, is to be cancelled, or is past its deadline.
-        let only_asks = self.exists || self.cancel != Cancel::No || now >= self.deadline;
+        let only_asks = self.exists || self.cancel != Cancel::No || is_late;
         match () {
             () if contract.looks_up && (only_asks || !by_key) => Decision::Do(Step::Lookup),
-            () if by_key => Decision::Do(Step::Submit),
+            () if by_key && !is_late => Decision::Do(Step::Submit),
             () => Decision::GiveUp,
         }
     }

@@ -256,7 +256,10 @@ pub(crate) fn resolve(
         row.detail = if happened { String::new() } else { "A person found that it did not happen.".to_owned() };
         rows::save(connection, &row, now)?;
     } else if row.known.state != found {
-        return Err(Refusal::version_conflict("The operation's outcome is not unknown."));
+        return Err(Refusal {
+            next_action: "Read the operation: what became of it is known, or is being established.".into(),
+            ..Refusal::version_conflict("The operation's outcome is not unknown.")
+        });
     }
     let status = rows::status(connection, operation_id)?;
     write.commit()?;

@@ -93,10 +93,10 @@ fn a_setting_that_is_no_duration_or_too_short_refuses_every_call_and_is_named() 
     let id = first["operation_id"].as_str().unwrap();
     let retention = ["", " ", "0", "30", "x", "30 d d", "-1d", "23h 59m 59s 999ms", "86399999999us", "9999999999999y"];
     let deadline = ["", "0", "x", "999ms", "-1s", "999999us"];
-    let bad = retention.map(|value| ("COUNTERFOIL_RETENTION", value, "1day")).into_iter();
-    for (name, value, least) in bad.chain(deadline.map(|value| ("COUNTERFOIL_DEADLINE", value, "1s"))) {
+    let bad = retention.map(|value| ("COUNTERFOIL_RETENTION", value, "1day, such as 30days")).into_iter();
+    for (name, value, least) in bad.chain(deadline.map(|value| ("COUNTERFOIL_DEADLINE", value, "1s, such as 1day"))) {
         world.restart_with(&[(name, value)]);
-        let message = format!("{name} must be a duration of at least {least}, such as 30d.");
+        let message = format!("{name} must be a duration of at least {least}.");
         let mut client = world.client();
         for (tool, call) in [
             ("create_note", note("n", "hello")),

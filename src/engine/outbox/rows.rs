@@ -26,13 +26,20 @@ pub(super) struct AttemptRow {
 }
 
 macro_rules! select {
-    ($which:literal) => {
+    ($($which:expr),+) => {
         concat!(
             "SELECT o.operation_id, request, state, detail, resource_id, provider_key, contract, deadline, cancel, \
              attempts, first_sent, last_sent, is_there, rejected, fruitless, clock, due, o.attempt_id, step, \
              claimed_at, lease_until FROM operations o LEFT JOIN attempts a ON a.attempt_id = o.attempt_id ",
-            $which
+            $($which),+
         )
+    };
+}
+
+/// In a restored copy nothing is sent for the first time: who knows what the lost time has made of it.
+macro_rules! may_be_done {
+    () => {
+        "(state <> 'accepted' OR NOT EXISTS (SELECT 1 FROM restored))"
     };
 }
 
@@ -43,7 +50,7 @@ pub(super) fn load(connection: &Connection, operation_id: &str) -> rusqlite::Res
 
 /// What has been due for longest.
 pub(super) fn load_due(connection: &Connection, now: Timestamp) -> rusqlite::Result<Option<Row>> {
-    const SQL: &str = select!("WHERE due <= ?1 ORDER BY due LIMIT 1");
+    const SQL: &str = select!("WHERE due <= ?1 AND ", may_be_done!(), " ORDER BY due LIMIT 1");
     connection.prepare_cached(SQL)?.query_row([now], row).optional()
 }
 
@@ -160,14 +167,17 @@ pub(super) fn status(connection: &Connection, operation_id: &str) -> rusqlite::R
 
 pub(super) fn is_any_due(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
     connection
-        .prepare_cached(
-            "SELECT EXISTS (SELECT 1 FROM operations WHERE due IS NOT NULL AND (due <= ?1 OR planned_at > ?1))",
-        )?
+        .prepare_cached(concat!(
+            "SELECT EXISTS (SELECT 1 FROM operations WHERE due IS NOT NULL AND (due <= ?1 OR planned_at > ?1) AND ",
+            may_be_done!(),
+            ")"
+        ))?
         .query_row([now], |row| row.get(0))
 }
 
 pub(super) fn next_due(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    connection.prepare_cached("SELECT min(due) FROM operations WHERE due IS NOT NULL")?.query_row([], |row| row.get(0))
+    const SQL: &str = concat!("SELECT min(due) FROM operations WHERE due IS NOT NULL AND ", may_be_done!());
+    connection.prepare_cached(SQL)?.query_row([], |row| row.get(0))
 }
 
 /// What was due in a while is due in the same while from now, not when the old reading comes round again.
