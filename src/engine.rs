@@ -34,7 +34,8 @@ pub mod retention;
 
 use receipts::Receipt;
 
-/// The engine's own tables. A component's schema lists them, in this order, wherever it likes among its own.
+/// The engine's own tables. A component's schema lists them, in this order among its own; in one that has databases, what is
+/// new stands at the end.
 pub const MIGRATION_1: &str = include_str!("engine/receipts.sql");
 /// The second of them.
 pub const MIGRATION_2: &str = include_str!("engine/outbox.sql");
@@ -192,7 +193,7 @@ impl<T: Tool> Call for ToolCall<T> {
 
     fn act(&self, batch: &Batch<'_>) -> Result<Reply, Failure> {
         let transaction = Transaction::new(batch.snapshot(&self.principal), Uuid::now_v7(), Timestamp::now());
-        restoration::confirm_new_key(&transaction)?;
+        restoration::confirm_absence(&transaction)?;
         let reply = self.tool.act(&transaction)?;
         receipts::insert(&transaction, &self.tool, &self.canonical, &reply)
     }

@@ -5,7 +5,7 @@
 //!
 //! | Module | What is there |
 //! |---|---|
-//! | [`tool`] | what a tool's author writes: the traits `Tool` and `Query`, and the registry |
+//! | [`tool`] | what a tool's author writes: the traits `Tool`, `Query` and `Unkeyed`, and the registry |
 //! | [`arguments`] | types for arguments that hold valid values only, and their canonical form |
 //! | [`engine`] | the walk; receipts; the outbox and what follows from what was seen; looking operations up |
 //! | [`refusal`] | why a call failed, and what SQLite's errors mean |
@@ -13,7 +13,7 @@
 //! | [`settings`] | what an operator may set |
 //! | [`storage`] | open, migrate, transactions; what a tool may do with the database; SQLite's VFS |
 //! | [`serving`] | the exports for a host that serves agents: [`serve!`] |
-//! | `tools`, `exports` | notes and automations, and their typed functions: the features `service` and `tools` |
+//! | `tools`, `exports` | notes, automations and deployments, and their typed functions: the features `service` and `tools` |
 //!
 //! Without its features the crate is the engine as a library: it imports `counterfoil:tools/caller` and
 //! `counterfoil:tools/storage`, exports nothing, and lets another component offer tools of its own.

@@ -236,11 +236,11 @@ impl Refusal {
         )
     }
 
-    /// A receipt of the key may have been in what the restored copy does not have.
+    /// The receipt may have been in what the restored copy does not have.
     pub(crate) fn lost_receipts() -> Self {
         Self::new(
             Code::Unconfirmed,
-            "The database was restored from an older copy, so this key may have been used after the copy was made.",
+            "The database was restored from an older copy: this may be of the time that is not in it.",
             false,
             "Ask an operator whether the action happened. Once the restored copy is accepted, repeat the call with the \
              same key.",

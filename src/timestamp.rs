@@ -14,7 +14,7 @@ pub struct Timestamp(u64);
 impl Timestamp {
     const MAX: u64 = 253_402_300_799_999; // 9999-12-31T23:59:59.999Z
 
-    /// The host's wall clock. It may step either way: nothing here takes a difference of two readings.
+    /// The host's wall clock. It may step either way: a difference of two readings proves nothing without a margin.
     #[must_use]
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

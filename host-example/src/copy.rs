@@ -160,9 +160,13 @@ fn bytes_at<const N: usize>(file: &File, offset: u64) -> io::Result<Option<[u8; 
     }
 }
 
-/// Never takes the place of another file, as renaming would.
+/// Never takes the place of another file, as renaming would. Where there are no hard links, another process that makes
+/// the same file at the same moment would lose it.
 fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
-    fs::hard_link(from, to)?;
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists && !to.exists() => return fs::rename(from, to),
+        linked => linked?,
+    }
     fs::remove_file(from).inspect_err(|_| drop(fs::remove_file(to)))
 }
 

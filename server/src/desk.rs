@@ -16,6 +16,8 @@ pub enum DeskError {
     Failed(String),
     /// The database cannot be opened.
     Open(OpenError),
+    /// The component's thread is gone, by a bug.
+    Ended,
 }
 
 impl DeskError {
@@ -24,7 +26,7 @@ impl DeskError {
         match self {
             DeskError::Refused(refusal) => refusal.retryable,
             DeskError::Failed(_) | DeskError::Open(OpenError::Busy(_)) => true,
-            DeskError::Open(_) => false,
+            DeskError::Open(_) | DeskError::Ended => false,
         }
     }
 }
@@ -35,6 +37,7 @@ impl fmt::Display for DeskError {
             DeskError::Refused(refusal) => write!(f, "{} {}", refusal.message, refusal.next_action),
             DeskError::Failed(why) => f.write_str(why),
             DeskError::Open(error) => error.fmt(f),
+            DeskError::Ended => f.write_str("the component's thread has ended"),
         }
     }
 }
@@ -90,8 +93,7 @@ impl Desk {
             // Nobody waits any more: what was done stays done.
             drop(answer.send(done));
         });
-        let ended = || DeskError::Failed("the component's thread has ended".to_owned());
-        self.work.send(work).map_err(|_| ended())?;
-        answered.await.map_err(|_| ended())?
+        self.work.send(work).map_err(|_| DeskError::Ended)?;
+        answered.await.map_err(|_| DeskError::Ended)?
     }
 }

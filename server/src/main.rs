@@ -16,7 +16,7 @@ use std::process::ExitCode;
 ///
 /// Exit codes: 0 succeeded; 1 failed, with nothing called unless stderr says to repeat the call with the same key; 2 wrong
 /// usage, nothing was called; 3 refused, nothing was changed; 4 refused, and the same call with the same key can succeed
-/// later. For verify, 1 is also that something is wrong.
+/// later. For verify, 1 is also that something is wrong. A call that is refused as unconfirmed may have committed.
 ///
 /// In the environment: COUNTERFOIL_RETENTION, how long receipts are kept (30days unless set, at least 1day);
 /// COUNTERFOIL_DEADLINE, by when an effect outside the database must have been sent (24h unless set, at least 1s).

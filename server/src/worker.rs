@@ -6,7 +6,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use host_example::types::State;
 use host_example::{Claimed, Observation, ProviderContract, Step, Task};
 use http::Provider;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tracing::{error, info, warn};
 
 pub mod http;
 
-/// How long after it was told to stop a worker goes on trying to record what it saw. What it cannot record is learnt again
+/// How long after it was told to stop, or could not go on, a worker goes on trying to record what it saw. What it cannot record is learnt again
 /// once the lease is over.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -33,8 +33,10 @@ pub struct Worker {
     pub poll: Duration,
     /// Whether to end when nothing is due.
     pub once: bool,
-    /// When it was told to stop.
-    pub stop: watch::Receiver<Option<Instant>>,
+    /// Turns true when it is told to stop.
+    pub stop: watch::Receiver<bool>,
+    /// When it began to finish what is in hand.
+    pub ended: OnceLock<Instant>,
 }
 
 impl Worker {
@@ -47,12 +49,13 @@ impl Worker {
     pub async fn run(self) -> Result<(), DeskError> {
         let worker = Arc::new(self);
         let mut in_hand = JoinSet::new();
-        let ended = worker.work(&mut in_hand).await;
+        let result = worker.work(&mut in_hand).await;
+        worker.ended.get_or_init(Instant::now);
         if !in_hand.is_empty() {
             info!(attempts = in_hand.len(), "finishing what is in hand");
         }
         while in_hand.join_next().await.is_some() {}
-        ended
+        result
     }
 
     async fn work(self: &Arc<Self>, in_hand: &mut JoinSet<()>) -> Result<(), DeskError> {
@@ -86,7 +89,7 @@ impl Worker {
                 }
             }
             tokio::select! {
-                _ = stop.wait_for(Option::is_some) => return Ok(()),
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
                 Some(_) = in_hand.join_next() => {}
                 () = sleep(wait) => {}
             }
@@ -104,10 +107,10 @@ impl Worker {
         let step = step_name(task.step);
         info!(operation, attempt, step, "begun");
         // Whoever takes over when the lease is over relies on it that nothing is sent any more.
-        let observation = if claimed_at.elapsed() + self.attempt > self.lease {
+        // By both clocks: one stands still while the machine sleeps, the other may be set.
+        let is_over = claimed_at.elapsed() + self.attempt > self.lease || until(task.lease_until) < self.attempt;
+        let observation = if is_over {
             Observation::NotSent("its lease was nearly over".to_owned())
-        } else if task.step == Step::Submit && until(task.deadline).is_zero() {
-            Observation::NotSent("its deadline had passed".to_owned())
         } else {
             self.provider.attempt(&task).await
         };
@@ -116,6 +119,17 @@ impl Worker {
             let (id, seen) = (task.attempt_id.clone(), observation.clone());
             match self.desk.run(move |instance| instance.settle(&id, &seen)).await {
                 Ok(now) => {
+                    let exists = matches!(observation, Observation::Accepted(_) | Observation::Finished(_));
+                    if exists && matches!(now.state, State::Failed | State::Cancelled) {
+                        error!(
+                            operation,
+                            attempt,
+                            step,
+                            saw,
+                            state = state_name(now.state),
+                            "contradicts what is recorded"
+                        );
+                    }
                     info!(operation, attempt, step, saw, state = state_name(now.state), "settled");
                     return;
                 }
@@ -132,7 +146,7 @@ impl Worker {
     }
 
     fn is_past_grace(&self) -> bool {
-        self.stop.borrow().is_some_and(|told| told.elapsed() > GRACE)
+        self.ended.get().is_some_and(|ended| ended.elapsed() > GRACE)
     }
 }
 
@@ -176,8 +190,8 @@ pub fn state_name(state: State) -> &'static str {
         State::Running => "running",
         State::Succeeded => "succeeded",
         State::Failed => "failed",
-        State::CancelRequested => "cancel-requested",
+        State::CancelRequested => "cancel_requested",
         State::Cancelled => "cancelled",
-        State::OutcomeUnknown => "outcome-unknown",
+        State::OutcomeUnknown => "outcome_unknown",
     }
 }

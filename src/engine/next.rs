@@ -49,8 +49,9 @@ pub fn next(operation: &Operation, event: Event, contract: &Contract, moment: Mo
     match event {
         Event::Claim { lease } => operation.claim(contract, moment, lease),
         Event::Settle { attempt, in_hand, seen } => {
-            operation.learn(seen);
+            let is_news = operation.learn(seen);
             if in_hand && !operation.state.is_final() {
+                operation.fruitless = if is_news { 0 } else { operation.fruitless.saturating_add(1) };
                 operation.settle(attempt, seen, contract, moment);
             }
         }
@@ -105,26 +106,25 @@ impl Operation {
         }
     }
 
-    /// Evidence of the effect counts whenever it comes.
-    fn learn(&mut self, seen: Seen) {
+    /// Evidence of the effect counts whenever it comes. Returns whether there was any.
+    fn learn(&mut self, seen: Seen) -> bool {
         match seen {
             Seen::Finished => self.end(State::Succeeded),
             Seen::Failed => self.end(State::Failed),
             Seen::Cancelled => self.end(State::Cancelled),
             Seen::Accepted if !self.exists => {
                 self.exists = true;
-                self.fruitless = 0;
                 self.state = self.unfinished();
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     /// Everything else counts of the attempt in hand alone: what an earlier one saw, others have passed.
     fn settle(&mut self, attempt: Attempt, seen: Seen, contract: &Contract, moment: Moment) {
         let Moment { now, pause, .. } = moment;
         self.attempt = None;
-        self.fruitless = self.fruitless.saturating_add(1);
         let mut wait = pause;
         let mut gives_up = self.sent.is_some() && !self.exists && now >= self.deadline;
         if attempt.step == Step::Submit
@@ -141,7 +141,9 @@ impl Operation {
                 self.rejected = true;
             }
             (step, Seen::Throttled(asked)) => {
-                wait = wait.max(u64::from(asked));
+                let left = self.deadline.milliseconds().saturating_sub(now.milliseconds());
+                // Not past the time at which something else is to be done.
+                wait = wait.max(u64::from(asked).min(left.max(moment.long_pause)));
                 if step == Step::Submit {
                     self.was_not_sent();
                 }
@@ -181,6 +183,8 @@ impl Operation {
             return;
         }
         self.cancel = Cancel::Asked;
+        // Once what is in hand is settled, it is the cancellation's turn.
+        self.fruitless = u32::from(self.attempt.is_some());
         if self.sent.is_none() && !self.exists {
             return self.end(State::Cancelled);
         }
@@ -203,15 +207,20 @@ impl Operation {
             // A person may be at work on it: ask, and touch nothing.
             return if contract.looks_up { Decision::Do(Step::Lookup) } else { Decision::GiveUp };
         }
-        if self.cancel == Cancel::Asked && contract.cancels {
-            return Decision::Do(Step::Cancel);
-        }
         let by_key = !self.rejected && self.is_window_open(contract, now, lease);
         let is_late = !self.exists && now >= self.deadline;
         // Sent again under its key, a request that was never taken starts now: not what is wanted of one that is known to
         // exist, is to be cancelled, or is past its deadline.
         let only_asks = self.exists || self.cancel != Cancel::No || is_late;
+        // Whoever does not hear that it is to stop may still tell that it has ended, so both are asked in turn.
+        let asks_otherwise = contract.looks_up || self.exists && by_key;
         match () {
+            () if self.cancel == Cancel::Asked
+                && contract.cancels
+                && (self.fruitless.is_multiple_of(2) || !asks_otherwise) =>
+            {
+                Decision::Do(Step::Cancel)
+            }
             () if contract.looks_up && (only_asks || !by_key) => Decision::Do(Step::Lookup),
             () if by_key && !is_late => Decision::Do(Step::Submit),
             () => Decision::GiveUp,

@@ -96,7 +96,7 @@ impl Query for FindOperation {
         if let Some(found) = database.query_row(SQL, parameters, status)? {
             return Ok(found);
         }
-        restoration::confirm_new_key(database)?;
+        restoration::confirm_absence(database)?;
         Err(Refusal {
             next_action: "Repeat the call with this key: it acts at most once.".into(),
             ..Refusal::not_found("No call of this tool with this key has committed.")
@@ -108,8 +108,11 @@ impl Query for FindOperation {
 /// An operation of the caller's workspace.
 pub(super) fn find(database: &Snapshot<'_>, operation_id: &str) -> Result<Status, Failure> {
     const SQL: &str = select!("r.operation_id = ?1 AND workspace = ?2");
-    let found = database.query_row(SQL, (operation_id, database.workspace()), status)?;
-    Ok(found.ok_or(Refusal::not_found(NOT_FOUND))?)
+    if let Some(found) = database.query_row(SQL, (operation_id, database.workspace()), status)? {
+        return Ok(found);
+    }
+    restoration::confirm_absence(database)?;
+    Err(Refusal::not_found(NOT_FOUND).into())
 }
 
 pub(super) const BY_ID: &str = select!("r.operation_id = ?1");

@@ -4,6 +4,7 @@
 use super::next::{Event, Moment, next};
 use super::operation::{Contract, Operation, Seen, State, Step};
 use super::operations::{self, Status};
+use super::restoration;
 use crate::Timestamp;
 use crate::refusal::{Failure, Refusal};
 use crate::settings;
@@ -163,7 +164,16 @@ fn hand_out(
     let contract = row.contract.map_or(contract, |kept| kept.weaker(contract));
     row.contract = Some(contract);
     let provider_key = row.provider_key.get_or_insert_with(|| provider_key(&row.operation_id)).clone();
-    row.known = next(&row.known, Event::Claim { lease }, &contract, moment(row, now));
+    let moment = moment(row, now);
+    let known = next(&row.known, Event::Claim { lease }, &contract, moment);
+    if known.attempt.is_some_and(|attempt| attempt.step == Step::Submit) && restoration::is_marked(connection)? {
+        // It may have been cancelled in the time that was lost, so nothing is sent before the copy is accepted.
+        row.known.due = Some(now.plus(moment.pause));
+        row.known.fruitless = row.known.fruitless.saturating_add(1);
+        rows::save(connection, row, now)?;
+        return Ok(None);
+    }
+    row.known = known;
     let task = row.known.attempt.map(|attempt| Task {
         operation_id: row.operation_id.clone(),
         attempt_id: Uuid::now_v7().to_string(),
@@ -221,11 +231,11 @@ pub(crate) fn settle(database: &Database, attempt_id: &str, observation: &Observ
     if names_it {
         row.resource_id = observation.resource_id.clone();
     }
-    if in_hand {
-        row.attempt_id = None;
-    }
-    if before.state != row.known.state || in_hand {
+    if before.state != row.known.state || in_hand && !before.state.is_final() {
         row.detail = detail(&row.known, observation);
+    }
+    if row.known.attempt.is_none() {
+        row.attempt_id = None;
     }
     rows::settle_attempt(connection, attempt_id, observation.seen, now)?;
     rows::save(connection, &row, now)?;
@@ -256,10 +266,17 @@ pub(crate) fn resolve(
         row.detail = if happened { String::new() } else { "A person found that it did not happen.".to_owned() };
         rows::save(connection, &row, now)?;
     } else if row.known.state != found {
+        drop(write);
+        database.make_durable()?;
         return Err(Refusal {
             next_action: "Read the operation: what became of it is known, or is being established.".into(),
             ..Refusal::version_conflict("The operation's outcome is not unknown.")
         });
+    } else {
+        drop(write);
+        let status = rows::status(connection, operation_id)?;
+        database.make_durable()?;
+        return Ok(status);
     }
     let status = rows::status(connection, operation_id)?;
     write.commit()?;

@@ -8,7 +8,7 @@ CREATE TABLE operations (
                                                  'cancelled', 'outcome-unknown')),
   since        INTEGER NOT NULL,                     -- when the state last changed; this and all times below are
                                                      -- milliseconds since 1970-01-01T00:00:00Z
-  detail       TEXT    NOT NULL DEFAULT '',          -- why it failed or is unknown
+  detail       TEXT    NOT NULL DEFAULT '',          -- why it failed or is unknown, or what keeps it
   resource_id  TEXT,                                 -- the provider's, once known
   -- Stored before the first attempt, and the same for all of them.
   provider_key TEXT,                                 -- UUID v5 of the operation's id
@@ -32,6 +32,7 @@ CREATE TABLE operations (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX operations_by_due ON operations (due) WHERE due IS NOT NULL;
+CREATE INDEX operations_by_planning ON operations (planned_at) WHERE due IS NOT NULL;
 
 -- One row for each thing that a worker was asked to do, stored before it was handed out. Of fruitless questions only the
 -- latest are kept.

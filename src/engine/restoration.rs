@@ -14,28 +14,27 @@ pub(crate) struct Restoration {
     pub unfinished: u32,
 }
 
-/// Refuses a key that has no receipt, if the receipt may have been lost.
-pub(super) fn confirm_new_key(database: &Snapshot<'_>) -> Result<(), Failure> {
-    match database.query_row("SELECT 1 FROM restored LIMIT 1", [], |_| Ok(()))? {
-        None => Ok(()),
-        Some(()) => Err(Refusal::lost_receipts().into()),
-    }
+/// Refuses to take for new, or for absent, what has no receipt, if the receipt may have been lost.
+pub(super) fn confirm_absence(database: &Snapshot<'_>) -> Result<(), Failure> {
+    if is_marked(database.connection())? { Err(Refusal::lost_receipts().into()) } else { Ok(()) }
 }
 
-/// Marks the database. Nothing that it says was not sent is believed, and of what was, nobody knows when last.
+pub(super) fn is_marked(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM restored)")?.query_row([], |row| row.get(0))
+}
+
+/// Marks the database. Nothing that it says was not sent is believed, and of what was, nobody knows when last. Until the
+/// mark is accepted nothing is sent at all, not even again: it may have been cancelled in the time that was lost.
 pub(crate) fn mark(database: &Database) -> Result<Restoration, Refusal> {
     let write = database.write()?;
     let connection = database.connection();
-    if let Some(restoration) = read(connection)? {
-        drop(write);
-        database.make_durable()?;
-        return Ok(restoration);
-    }
     let now = Timestamp::now();
+    // A copy that was made while its database was marked has the mark already, but not for what came after.
+    connection.execute("DELETE FROM restored", [])?;
     connection.execute("INSERT INTO restored (since) VALUES (?1)", [now])?;
     connection.execute(
         "UPDATE operations SET
-           attempts = attempts + 1, first_sent = coalesce(first_sent, 0), last_sent = ?2, attempt_id = NULL,
+           attempts = attempts + 1, first_sent = coalesce(first_sent, 0), last_sent = max(coalesce(last_sent, 0), ?2), attempt_id = NULL,
            since = iif(state = 'accepted', ?1, since), state = iif(state = 'accepted', 'running', state),
            due = ?1, planned_at = ?1
          WHERE state IN ('accepted', 'running', 'cancel-requested')",
@@ -62,16 +61,20 @@ pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal
         database.make_durable()?;
         return Ok(None);
     };
+    let now = Timestamp::now();
     connection.execute("DELETE FROM restored", [])?;
     connection.execute(
         "UPDATE operations SET
                attempts = 0, first_sent = NULL, last_sent = NULL,
                since = iif(state = 'running', ?1, since), state = iif(state = 'running', 'accepted', state),
                due = ?1, planned_at = ?1
-             WHERE state IN ('running', 'cancel-requested') AND first_sent = 0 AND attempts = 1 AND attempt_id IS NULL
-               AND NOT is_there",
-        [Timestamp::now()],
+             WHERE state IN ('running', 'cancel-requested') AND first_sent = 0 AND attempt_id IS NULL AND NOT is_there",
+        [now],
     )?;
+    // What waited for this.
+    let sql = "UPDATE operations SET due = ?1, planned_at = ?1, fruitless = 0
+               WHERE due > ?1 AND attempt_id IS NULL AND state IN ('accepted', 'running') AND NOT is_there";
+    connection.execute(sql, [now])?;
     write.commit()?;
     Ok(Some(restoration))
 }

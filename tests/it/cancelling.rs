@@ -74,20 +74,24 @@ fn a_cancel_after_dispatch_ends_as_the_provider_says() {
         (&there, &[See(Stopped, Cancelled)][..]),
         (&there, &[See(finished(), Succeeded)]),
         (&there, &[See(failed(), Failed)]),
-        (&there, &[See(accepted(), CancelRequested), Due, Get(Stop), See(Stopped, Cancelled)]),
-        (&there, &[See(unclear(), CancelRequested), Due, Get(Stop), See(finished(), Succeeded)]),
-        (&there, &[See(not_sent(), CancelRequested), Due, Get(Stop)]),
+        // Who does not hear that it is to stop may tell that it has ended: it is told and asked in turn.
+        (&there, &[See(accepted(), CancelRequested), Due, Get(Lookup), See(Stopped, Cancelled)]),
+        (&there, &[See(unclear(), CancelRequested), Due, Get(Lookup), See(finished(), Succeeded)]),
+        (
+            &there,
+            &[See(not_sent(), CancelRequested), Due, Get(Lookup), See(unclear(), CancelRequested), Due, Get(Stop)],
+        ),
         (&there, &[Later(LEASE), Get(Stop), See(Stopped, Cancelled)]),
         // It cannot be stopped: it goes on, and how it ends is asked.
         (&there, &[See(rejected(), CancelRequested), Due, Get(Lookup), See(finished(), Succeeded)]),
         (&there, &[See(rejected(), CancelRequested), Due, Get(Lookup), See(failed(), Failed)]),
         // It has it, and never saw it, also when nothing can still arrive.
-        (&there, &[See(Absent, CancelRequested), Due, Get(Stop), See(Absent, OutcomeUnknown)]),
+        (&there, &[See(Absent, CancelRequested), Due, Get(Lookup), See(Absent, OutcomeUnknown)]),
         (&unclear_first, &[See(Stopped, Cancelled)]),
         (&unclear_first, &[See(finished(), Succeeded)]),
         (&unclear_first, &[See(accepted(), CancelRequested), Due, Get(Stop)]),
         // A request under way may still arrive, until it cannot.
-        (&unclear_first, &[See(Absent, CancelRequested), Due, Get(Stop), See(Absent, Cancelled)]),
+        (&unclear_first, &[See(Absent, CancelRequested), Due, Get(Lookup), See(Absent, Cancelled)]),
     ] {
         Story::new(CANCELS).play(before).play(then);
     }

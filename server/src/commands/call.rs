@@ -6,6 +6,7 @@ use clap::Args;
 use host_example::commands::{Call as Once, Failure, Options, Prepared};
 use host_example::{Files, Host, Limits, Principal, Reply};
 use serde::Deserialize;
+use serde_json::Value;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,23 +52,36 @@ impl Call {
         call.ensure_key(&mut host.instance(|_| None, options.shared()?)?)?;
 
         let mut pauses = ExponentialBuilder::new().with_jitter().with_min_delay(Duration::from_millis(200)).build();
-        let mut attempt = 0;
+        let (mut attempt, mut in_doubt) = (0, false);
         loop {
             attempt += 1;
             host.set_limits(within(left()));
-            let result = once(&host, &caller, database, &call)?;
+            let result = match once(&host, &caller, database, &call) {
+                Err(Failure(_, error)) if in_doubt => return Err(doubtful(&call, attempt, &error.to_string())),
+                result => result?,
+            };
+            let outcome = outcome(&result);
             let pause = pauses.next().unwrap_or(Duration::from_secs(1));
-            match retry::next(outcome(&result), attempt, self.attempts, left(), pause) {
+            match retry::next(outcome, attempt, self.attempts, left(), pause) {
                 Verdict::Again { after } => {
+                    in_doubt |= outcome == Outcome::Lost;
                     info!(attempt, ?after, "no answer yet: made again with the same key");
                     sleep(after);
                 }
-                Verdict::Done => return self.call.print(&result?),
-                Verdict::GiveUp => {
-                    report(&call, attempt);
+                _ => {
                     return match result {
-                        Ok(reply) => self.call.print(&reply),
-                        Err(trap) => Err(Failure::uncertain(&trap)),
+                        Err(trap) => Err(doubtful(&call, attempt, &format!("{trap:#}"))),
+                        Ok(reply) if reply.refused && in_doubt => {
+                            self.call.print(&reply)?;
+                            Err(doubtful(&call, attempt, "the last attempt was refused"))
+                        }
+                        Ok(reply) => {
+                            let code = self.call.print(&reply)?;
+                            if matches!(outcome, Outcome::Refused { retryable: true, .. }) {
+                                hand_over(&format!("gave up after {attempt} attempts"), &call);
+                            }
+                            Ok(code)
+                        }
                     };
                 }
             }
@@ -98,10 +112,21 @@ fn within(left: Duration) -> Limits {
     Limits { computing: ATTEMPT.min(left), lock_wait: default.lock_wait.min(left), ..default }
 }
 
-/// The last word carries the key: whoever takes over needs it.
-fn report(call: &Prepared, attempts: u32) {
-    let key = serde_json::from_str::<serde_json::Value>(&call.arguments).ok();
-    let key = key.as_ref().and_then(|arguments| arguments["idempotency_key"].as_str()).unwrap_or("(none)");
-    let text = format!("gave up after {attempts} attempts: repeat the same call later, with idempotency_key {key}");
-    drop(writeln!(io::stderr(), "{text}"));
+/// An attempt got no answer, and none that came later tells what became of it.
+fn doubtful(call: &Prepared, attempts: u32, error: &str) -> Failure {
+    let text = format!("an attempt (of {attempts}) may have committed or not: {error}");
+    Failure(1, with_key(&text, call).into())
+}
+
+/// Whoever takes over needs the key, so that the last word carries it.
+fn hand_over(text: &str, call: &Prepared) {
+    drop(writeln!(io::stderr(), "{}", with_key(text, call)));
+}
+
+fn with_key(text: &str, call: &Prepared) -> String {
+    let arguments = serde_json::from_str::<Value>(&call.arguments).ok();
+    match arguments.as_ref().and_then(|arguments| arguments["idempotency_key"].as_str()) {
+        Some(key) => format!("{text}: repeat the same call, with idempotency_key {key}"),
+        None => format!("{text}: repeat the same call"),
+    }
 }

@@ -7,6 +7,7 @@ use host_example::{Files, Instance, Limits, Restoration};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
@@ -16,7 +17,7 @@ use std::time::{Duration, UNIX_EPOCH};
 /// sent, until `restored --accept`.
 #[derive(Args)]
 pub struct Restore {
-    /// The copy, as `backup` made it. It stays as it is.
+    /// The copy, as `backup` made it.
     file: PathBuf,
 }
 
@@ -32,8 +33,8 @@ pub struct Restored {
 impl Restore {
     pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
         let database = options.database()?;
-        if !self.file.exists() {
-            return Err(Failure::usage(format!("there is no {}", self.file.display())));
+        if fs::metadata(&self.file).map_or(0, |file| file.len()) == 0 {
+            return Err(Failure::usage(format!("{} is not there, or empty", self.file.display())));
         }
         // Before it has its name it has its mark. Removed also if a step fails.
         let draft = beside(database, ".restoring");
@@ -43,11 +44,20 @@ impl Restore {
                 taken.display()
             )));
         }
+        copy(options, &Files::shared(&self.file)?, &self.file, &draft)?;
         let draft = Draft(draft);
-        copy(options, &Files::shared(&self.file)?, &self.file, &draft.0)?;
+        let mut permissions = fs::metadata(&draft.0)?.permissions();
+        // A copy that was put away may be read-only.
+        permissions.set_mode(permissions.mode() | 0o200);
+        fs::set_permissions(&draft.0, permissions)?;
         let restoration = {
             let mut instance = instance(options, &draft.0)?;
-            instance.mark_restored()?.map_err(|refusal| Failure::refused(&refusal))?
+            let restoration = instance.mark_restored()?.map_err(|refusal| Failure::refused(&refusal))?;
+            let wrong = instance.verify()?.map_err(|refusal| Failure::refused(&refusal))?;
+            if !wrong.is_empty() {
+                return Err(format!("{} is damaged: {}", self.file.display(), wrong.join("; ")).into());
+            }
+            restoration
         };
         copy(options, &Files::shared(&draft.0)?, &draft.0, database)?;
         writeln!(

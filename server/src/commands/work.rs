@@ -10,12 +10,13 @@ use host_example::{Files, Limits, ProviderContract};
 use reqwest::Url;
 use std::env;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// Carries out what the tools have recorded for a provider, and records what became of it. Several may work at once.
-/// SIGTERM and SIGINT let it finish what it has in hand.
+/// SIGTERM and SIGINT let it finish what it has in hand; a second one ends it at once.
 ///
 /// The provider is sent COUNTERFOIL_PROVIDER_TOKEN, if it is set, as `Authorization: Bearer`.
 #[derive(Args)]
@@ -34,8 +35,8 @@ pub struct Work {
     /// The cap of one attempt, 1ms to 5m.
     #[arg(long, value_name = "DURATION", default_value = "8s", value_parser = humantime::parse_duration)]
     attempt_timeout: Duration,
-    /// How long an attempt is one worker's alone, up to 10m: what a worker that dies has in hand is taken up by another
-    /// after that [default: three times the cap of an attempt].
+    /// How long an attempt is one worker's alone, up to 10m and at least twice its cap: what a worker that dies has in hand
+    /// is taken up by another after that [default: three times the cap of an attempt].
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     lease: Option<Duration>,
     /// The most attempts at a time.
@@ -56,8 +57,8 @@ impl Work {
         let attempt = range("attempt-timeout", self.attempt_timeout, Duration::from_secs(300))?;
         let poll = range("poll", self.poll, Duration::from_secs(3600))?;
         let lease = self.lease.unwrap_or((attempt * 3).clamp(Duration::from_secs(1), Duration::from_secs(600)));
-        if lease <= attempt || !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&lease) {
-            return Err(Failure::usage("--lease: expected 100ms to 10m, and more than --attempt-timeout"));
+        if lease < attempt * 2 || !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&lease) {
+            return Err(Failure::usage("--lease: expected 100ms to 10m, and at least twice --attempt-timeout"));
         }
         if !["http", "https"].contains(&self.provider.scheme()) {
             return Err(Failure::usage("--provider: expected a URL that begins with http:// or https://"));
@@ -87,14 +88,14 @@ impl Work {
         })?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let (told, stop) = watch::channel(None);
+            let (told, stop) = watch::channel(false);
             let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
             tokio::spawn(async move {
                 tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-                told.send_replace(Some(Instant::now()));
-                // Kept, so that the worker is told once.
-                std::future::pending::<()>().await;
-                drop(told);
+                told.send_replace(true);
+                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                // Who is told twice leaves what is in hand: it is noticed when its lease is over.
+                std::process::exit(1);
             });
             let contract = ProviderContract {
                 deduplicates_for: self.contract.deduplicates_for,
@@ -104,7 +105,8 @@ impl Work {
                 clock_within: self.contract.clock_within,
             };
             let (once, concurrency) = (self.once, self.concurrency);
-            let worker = Worker { desk, provider, contract, concurrency, attempt, lease, poll, once, stop };
+            let ended = OnceLock::new();
+            let worker = Worker { desk, provider, contract, concurrency, attempt, lease, poll, once, stop, ended };
             match worker.run().await {
                 Ok(()) => Ok(ExitCode::SUCCESS),
                 Err(DeskError::Refused(refusal)) => Err(Failure::refused(&refusal)),

@@ -12,7 +12,7 @@
 //! TLS, or not in half the time of the attempt) is `not-sent`.
 
 use host_example::{Observation, Step, Task};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url, redirect, retry};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -63,6 +63,8 @@ impl Provider {
             // the request was read before it was closed.
             .retry(retry::never())
             .pool_max_idle_per_host(0)
+            // Nor does a proxy stand between, whose errors are not the provider's.
+            .no_proxy()
             .http1_only()
             .build()?;
         let mut cancel_url = url.clone();
@@ -85,7 +87,8 @@ impl Provider {
             Step::Lookup => {
                 let mut url = self.url.clone();
                 url.query_pairs_mut().append_pair("client_reference", reference);
-                self.client.request(Method::GET, url)
+                // An answer of a while ago is none.
+                self.client.request(Method::GET, url).header(CACHE_CONTROL, "no-cache")
             }
             Step::Cancel => self.post(&self.cancel_url, &json!({ "client_reference": reference })),
         };
@@ -131,7 +134,9 @@ fn understand(step: Step, status: StatusCode, pause: Option<u32>, body: &[u8]) -
             Some(Deployment { state, .. }) if state == "absent" => Observation::Absent,
             _ => Observation::Unclear(format!("{status}, without saying that the deployment is absent")),
         },
+        // Whatever else is wrong with the request to cancel says nothing about whether it can be cancelled.
         StatusCode::CONFLICT if step == Step::Cancel => Observation::Rejected(said(status)),
+        _ if step == Step::Cancel => Observation::Unclear(said(status)),
         // The provider may be at work on an earlier copy of the same request.
         StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_EARLY => {
             Observation::Unclear(said(status))

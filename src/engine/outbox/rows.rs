@@ -26,20 +26,13 @@ pub(super) struct AttemptRow {
 }
 
 macro_rules! select {
-    ($($which:expr),+) => {
+    ($which:literal) => {
         concat!(
             "SELECT o.operation_id, request, state, detail, resource_id, provider_key, contract, deadline, cancel, \
              attempts, first_sent, last_sent, is_there, rejected, fruitless, clock, due, o.attempt_id, step, \
              claimed_at, lease_until FROM operations o LEFT JOIN attempts a ON a.attempt_id = o.attempt_id ",
-            $($which),+
+            $which
         )
-    };
-}
-
-/// In a restored copy nothing is sent for the first time: who knows what the lost time has made of it.
-macro_rules! may_be_done {
-    () => {
-        "(state <> 'accepted' OR NOT EXISTS (SELECT 1 FROM restored))"
     };
 }
 
@@ -50,7 +43,7 @@ pub(super) fn load(connection: &Connection, operation_id: &str) -> rusqlite::Res
 
 /// What has been due for longest.
 pub(super) fn load_due(connection: &Connection, now: Timestamp) -> rusqlite::Result<Option<Row>> {
-    const SQL: &str = select!("WHERE due <= ?1 AND ", may_be_done!(), " ORDER BY due LIMIT 1");
+    const SQL: &str = select!("WHERE due <= ?1 ORDER BY due LIMIT 1");
     connection.prepare_cached(SQL)?.query_row([now], row).optional()
 }
 
@@ -123,7 +116,8 @@ pub(super) fn save(connection: &Connection, row: &Row, now: Timestamp) -> rusqli
 }
 
 pub(super) fn insert_attempt(connection: &Connection, task: &Task, now: Timestamp) -> rusqlite::Result<()> {
-    /// How many settled questions of one operation are kept: enough for a worker that repeats itself.
+    /// How many attempts of one operation that were never sent, or only asked, are kept: enough for a worker that repeats
+    /// itself.
     const KEPT: u32 = 32;
     connection
         .prepare_cached(
@@ -133,7 +127,8 @@ pub(super) fn insert_attempt(connection: &Connection, task: &Task, now: Timestam
     connection
         .prepare_cached(
             "DELETE FROM attempts WHERE attempt_id IN (
-               SELECT attempt_id FROM attempts WHERE operation_id = ?1 AND step <> 'submit' AND settled_at IS NOT NULL
+               SELECT attempt_id FROM attempts
+               WHERE operation_id = ?1 AND (step <> 'submit' OR observation IN ('not-sent', 'throttled'))
                ORDER BY attempt_id DESC LIMIT -1 OFFSET ?2)",
         )?
         .execute((&task.operation_id, KEPT))?;
@@ -167,17 +162,15 @@ pub(super) fn status(connection: &Connection, operation_id: &str) -> rusqlite::R
 
 pub(super) fn is_any_due(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
     connection
-        .prepare_cached(concat!(
-            "SELECT EXISTS (SELECT 1 FROM operations WHERE due IS NOT NULL AND (due <= ?1 OR planned_at > ?1) AND ",
-            may_be_done!(),
-            ")"
-        ))?
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM operations WHERE due <= ?1)
+               OR EXISTS (SELECT 1 FROM operations WHERE due IS NOT NULL AND planned_at > ?1)",
+        )?
         .query_row([now], |row| row.get(0))
 }
 
 pub(super) fn next_due(connection: &Connection) -> rusqlite::Result<Option<Timestamp>> {
-    const SQL: &str = concat!("SELECT min(due) FROM operations WHERE due IS NOT NULL AND ", may_be_done!());
-    connection.prepare_cached(SQL)?.query_row([], |row| row.get(0))
+    connection.prepare_cached("SELECT min(due) FROM operations WHERE due IS NOT NULL")?.query_row([], |row| row.get(0))
 }
 
 /// What was due in a while is due in the same while from now, not when the old reading comes round again.

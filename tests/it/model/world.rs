@@ -261,8 +261,8 @@ impl World {
         let moment = Moment { now: reading(error), pause: PAUSE, long_pause: LONG_PAUSE };
         let mut operation = (self.machine)(&scene.operation, event, &self.contract, moment);
         let broken = properties::of_step(&self.contract, &scene.operation, &operation, event, moment.now);
-        // Pauses are random and grow; here they are fixed.
-        operation.fruitless = 0;
+        // Pauses are random and grow; here they are fixed. What is left of the count is whose turn it is.
+        operation.fruitless = if operation.cancel == Cancel::Asked { operation.fruitless % 2 } else { 0 };
         // More than two sendings are as two: one is un-counted at most, or all are.
         operation.attempts = operation.attempts.min(2);
         operation.due = operation.due.map(|_| reading(0));

@@ -1,0 +1,17 @@
+//! The program `counterfoil` from outside: real processes, real files, and HTTP written by hand.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error has failed")]
+
+mod harness;
+mod scripted;
+mod world;
+
+mod budget;
+mod cancelling;
+mod interruptions;
+mod provider;
+mod provider_faults;
+mod random;
+mod sending;
+mod upkeep;
+mod work;
