@@ -81,8 +81,9 @@ pub fn run(counterfoil: &Path) -> Result<()> {
 
     println!("\nAll of it held. The folder may be deleted. Or try a call yourself:\n");
     println!(
-        "  cargo run -q -p counterfoil-server -- --db {} --as ada@acme --allow write-notes,read \\\n    \
+        "  {} --db {} --as ada@acme --allow write-notes,read \\\n    \
          call create_note '{{\"idempotency_key\":\"mine-1\",\"body\":\"hello\"}}'",
+        demo.counterfoil.display(),
         demo.database.display()
     );
     Ok(())

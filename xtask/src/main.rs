@@ -60,17 +60,17 @@ fn run(cli: Cli) -> Result<()> {
     match cli {
         Cli::Setup => println!("ready"),
         Cli::Component { world } => println!("{}", component(world.unwrap_or(World::Service))?.display()),
-        Cli::Host => println!("{}", program("host-example", "host-example")?.display()),
-        Cli::Server => println!("{}", program("counterfoil-server", "counterfoil")?.display()),
+        Cli::Host => println!("{}", program("host-example")?.display()),
+        Cli::Server => println!("{}", program("counterfoil")?.display()),
         Cli::Demo => {
             component(World::Service)?;
-            demo::run(&program("counterfoil-server", "counterfoil")?)?;
+            demo::run(&program("counterfoil")?)?;
         }
         Cli::Test { arguments } => {
             for world in [World::Service, World::Tools, World::Test] {
                 component(world)?;
             }
-            program("host-example", "host-example")?;
+            program("host-example")?;
             execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }
     }
@@ -109,8 +109,11 @@ fn component(world: World) -> Result<PathBuf> {
     Ok(kept)
 }
 
-fn program(package: &str, name: &str) -> Result<PathBuf> {
-    execute(&mut cargo(&["build", "--package", package]))?;
+/// Builds everything native that tests build: with a part of it, dependencies would have other features, and all of
+/// wasmtime would be built twice.
+fn program(name: &str) -> Result<PathBuf> {
+    const PACKAGES: [&str; 3] = ["counterfoil", "host-example", "counterfoil-server"];
+    execute(cargo(&["build"]).args(PACKAGES.map(|package| format!("--package={package}"))))?;
     Ok(target_folder()?.join("debug").join(name))
 }
 

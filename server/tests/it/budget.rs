@@ -184,10 +184,13 @@ fn wrong_usage_calls_nothing() {
         (world.run(&["work", "--contract", "none"]), "--provider"),
         (world.run(&["work", "--provider", "http://127.0.0.1:1/x"]), "--contract"),
         (world.run(&["work", "--provider", "ftp://127.0.0.1/x", "--contract", "none"]), "--provider"),
-        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "looks-up=1s", &[])), "`looks-up` takes no figure"),
-        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--attempt-timeout", "1s"])), "--lease"),
-        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--attempt-timeout", "6m"])), "--attempt-timeout"),
-        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--poll", "0s"])), "--poll"),
+        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "looks-up=1s", &["--once"])), "`looks-up` takes no figure"),
+        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--once", "--attempt-timeout", "3s"])), "--lease"),
+        (
+            Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--once", "--attempt-timeout", "6m"])),
+            "--attempt-timeout",
+        ),
+        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--once", "--poll", "0s"])), "--poll"),
     ] {
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{word}: {}", ran.stderr);
         assert!(ran.stderr.contains(word), "no {word} in: {}", ran.stderr);

@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How much longer the provider misbehaves, at most.
 const AFTERMATH: Duration = Duration::from_secs(8);
 
+const SHORT: [&str; 4] = ["--attempt-timeout", "300ms", "--lease", "1s"];
+
 /// Until when an effect must have been sent. What is still in doubt then is a person's.
 const DEADLINE: &str = "20s";
 
@@ -102,7 +104,7 @@ impl Case {
         let host = Host::load(component(), Limits::default()).unwrap().with_variable("COUNTERFOIL_DEADLINE", DEADLINE);
 
         let ids = self.go_through_chaos(&world, &provider, &host, &mut random);
-        let _workers = [0, 1].map(|_| world.worker(&provider.url(), self.contract, &[]));
+        let _workers = [0, 1].map(|_| world.worker(&provider.url(), self.contract, &SHORT));
         let begun = Instant::now();
         while !unsettled(&world).is_empty() && begun.elapsed() < AFTERMATH {
             sleep(LOOK);
@@ -129,7 +131,7 @@ impl Case {
 
     /// Returns the operations' ids.
     fn go_through_chaos(&self, world: &World, provider: &Provider, host: &Host, random: &mut Rng) -> Vec<String> {
-        let mut workers = [0, 1].map(|_| world.worker(&provider.url(), self.contract, &[]));
+        let mut workers = [0, 1].map(|_| world.worker(&provider.url(), self.contract, &SHORT));
         let mut ids = deploy_many(host, &world.path(), "k", OPERATIONS);
         let mut caller = instance(host, Files::shared(&world.path()).unwrap());
         let begun = Instant::now();
@@ -141,7 +143,7 @@ impl Case {
             if random.u32(0..5) == 0 {
                 let worker = &mut workers[random.usize(0..2)];
                 worker.process.kill();
-                *worker = world.worker(&provider.url(), self.contract, &[]);
+                *worker = world.worker(&provider.url(), self.contract, &SHORT);
             }
             // One that has perhaps been sent, or one that has perhaps ended.
             let open = unsettled(world);

@@ -174,7 +174,7 @@ fn under_way(contract: &str) -> (String, usize) {
     let (world, provider) = (World::new(), Provider::start(&["--contract", contract, "--faults", "under-way=1:4s"]));
     let id = world.deploy("k");
     let _worker = world.worker(&provider.url(), contract, &[]);
-    until(|| (world.attempts(&id).first()? == "submit unclear").then_some(()));
+    until(|| world.attempts(&id).contains(&"submit unclear".to_owned()).then_some(()));
     provider.set_faults("none");
     let operation = world.until_settled(&id);
     until(|| (!taken(&provider, &id).is_empty()).then_some(()));

@@ -215,7 +215,7 @@ impl World {
     /// The command of such a worker.
     pub fn work(&self, url: &str, contract: &str, arguments: &[&str]) -> Command {
         let mut command = self.program(&["work", "--provider", url, "--contract", contract]);
-        for (name, figure) in [("--attempt-timeout", "300ms"), ("--lease", "1s"), ("--poll", "20ms")] {
+        for (name, figure) in [("--attempt-timeout", "1s"), ("--lease", "2s"), ("--poll", "20ms")] {
             if !arguments.contains(&name) {
                 command.args([name, figure]);
             }
