@@ -115,6 +115,10 @@ impl Worker {
             self.provider.attempt(&task).await
         };
         let saw = observation_name(&observation);
+        // What the provider says is not for the log; that it cannot be reached is.
+        if let Observation::NotSent(why) = &observation {
+            warn!(operation, attempt, step, why, "not sent");
+        }
         for pause in pauses() {
             let (id, seen) = (task.attempt_id.clone(), observation.clone());
             match self.desk.run(move |instance| instance.settle(&id, &seen)).await {

@@ -15,7 +15,7 @@ pub struct Options {
     /// The component [default: the one that `cargo xtask component` built].
     #[arg(long, global = true, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// The database; made if it is not there.
+    /// The database. `call` makes it if it is not there.
     #[arg(long, global = true, value_name = "FILE")]
     db: Option<PathBuf>,
     /// Who is calling.

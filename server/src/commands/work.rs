@@ -78,7 +78,7 @@ impl Work {
         let provider = Provider::new(self.provider, token.as_deref(), attempt)
             .map_err(|error| Failure::usage(format!("cannot use the provider: {error}")))?;
 
-        drop(options.shared()?);
+        drop(options.existing()?);
         let host = options.host(Limits::default())?;
         let database = options.database()?.to_owned();
         let desk = Desk::start(move || {
