@@ -184,7 +184,8 @@ fn wrong_usage_calls_nothing() {
         (world.run(&["work", "--contract", "none"]), "--provider"),
         (world.run(&["work", "--provider", "http://127.0.0.1:1/x"]), "--contract"),
         (world.run(&["work", "--provider", "ftp://127.0.0.1/x", "--contract", "none"]), "--provider"),
-        (Ran::of(&mut world.work("http://127.0.0.1:1/x", "looks-up=1s", &["--once"])), "`looks-up` takes no figure"),
+        (world.work_once("http://127.0.0.1:1/x", "none"), "there is no such database"),
+        (world.work_once("http://127.0.0.1:1/x", "looks-up=1s"), "`looks-up` takes no figure"),
         (Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--once", "--attempt-timeout", "3s"])), "--lease"),
         (
             Ran::of(&mut world.work("http://127.0.0.1:1/x", "none", &["--once", "--attempt-timeout", "6m"])),

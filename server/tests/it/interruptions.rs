@@ -259,12 +259,13 @@ fn a_worker_that_has_nothing_to_do_stops_at_once() {
 fn working_once_ends_when_nothing_is_due() {
     let provider = Provider::start(&["--contract", NONE]);
     let world = World::new();
-    assert_eq!(world.work_once(&provider.url(), NONE).code, 0);
     let ids = world.deploy_many(3);
 
-    let ran = world.work_once(&provider.url(), NONE);
+    for _ in 0..2 {
+        let ran = world.work_once(&provider.url(), NONE);
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    }
 
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
     assert!(ids.iter().all(|id| world.state(id) == "succeeded" && taken(&provider, id).len() == 1));
     // What is to be tried later is not waited for.
     provider.set_faults("throttle=1:1h");

@@ -220,7 +220,7 @@ impl Case {
         const WINDOW: i64 = 8_000 - 1_000 - 20 - 80;
         operation.since >= operation.deadline
             || match self.gives_up {
-                Why::Doubt => operation.doubtful == 1,
+                Why::Doubt => operation.doubtful == 1 || operation.late > 0,
                 Why::WindowClosed => operation.since >= operation.first_sent + WINDOW || operation.rejected,
                 Why::Absent => operation.absent > 0,
                 Why::Deadline => false,
@@ -240,6 +240,8 @@ struct Operation {
     rejected: bool,
     /// Sendings that may have been taken, by what was seen of each.
     doubtful: u32,
+    /// Attempts that were settled when their lease was over: another worker may have taken them for lost.
+    late: u32,
     /// Answers that it is absent.
     absent: u32,
 }
@@ -256,6 +258,7 @@ fn operations(world: &World) -> Vec<Operation> {
         "SELECT o.operation_id, state, coalesce(provider_key, ''), since, deadline, coalesce(first_sent, 0), rejected,
                  count(*) FILTER (WHERE step = 'submit'
                    AND coalesce(observation, '') NOT IN ('not-sent', 'throttled', 'rejected')),
+                 count(*) FILTER (WHERE step = 'submit' AND settled_at >= lease_until),
                  count(*) FILTER (WHERE observation = 'absent')
                FROM operations o LEFT JOIN attempts a USING (operation_id) GROUP BY o.operation_id";
     world.rows(sql, [], |row| {
@@ -268,7 +271,8 @@ fn operations(world: &World) -> Vec<Operation> {
             first_sent: row.get(5)?,
             rejected: row.get(6)?,
             doubtful: row.get(7)?,
-            absent: row.get(8)?,
+            late: row.get(8)?,
+            absent: row.get(9)?,
         })
     })
 }
