@@ -24,6 +24,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+/// In SQL: an operation that has not ended for good.
+macro_rules! unfinished {
+    () => {
+        "state IN ('accepted', 'running', 'cancel-requested', 'outcome-unknown')"
+    };
+}
+
 pub mod next;
 pub mod operation;
 pub mod operations;

@@ -216,7 +216,9 @@ fn log_name(tool: &str) -> &str {
     if is_name { tool } else { "?" }
 }
 
-fn step_name(step: Step) -> &'static str {
+/// The step, as it stands in logs.
+#[must_use]
+pub fn step_name(step: Step) -> &'static str {
     match step {
         Step::Submit => "submit",
         Step::Lookup => "lookup",
@@ -224,8 +226,9 @@ fn step_name(step: Step) -> &'static str {
     }
 }
 
-/// Its kind alone: what it says may be anything.
-fn observation_name(observation: &Observation) -> &'static str {
+/// The observation's kind, as it stands in logs: what it says may be anything.
+#[must_use]
+pub fn observation_name(observation: &Observation) -> &'static str {
     match observation {
         Observation::NotSent(_) => "not-sent",
         Observation::Throttled(_) => "throttled",

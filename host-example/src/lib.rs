@@ -40,7 +40,7 @@ mod storage;
 pub use component::{Host, Limits, State};
 pub use copy::CopyError;
 pub use files::{Files, OpenError};
-pub use instance::Instance;
+pub use instance::{Instance, observation_name, step_name};
 pub use storage::{Storage, StorageFile};
 
 pub use bindings::counterfoil::tools::caller::Principal;

@@ -44,7 +44,7 @@ impl fmt::Display for DeskError {
 
 impl std::error::Error for DeskError {}
 
-type Work = Box<dyn FnOnce(&mut dyn FnMut() -> Result<Instance, DeskError>, &mut Option<Instance>) + Send>;
+type Work = Box<dyn FnOnce(Result<&mut Instance, DeskError>) + Send>;
 
 /// Dropped, it ends the thread once the work at hand is done.
 pub struct Desk {
@@ -60,9 +60,12 @@ impl Desk {
     pub fn start(mut instance: impl FnMut() -> Result<Instance, DeskError> + Send + 'static) -> std::io::Result<Desk> {
         let (sender, work) = mpsc::channel::<Work>();
         std::thread::Builder::new().name("component".to_owned()).spawn(move || {
-            let mut current = None;
+            let mut current: Option<Instance> = None;
             for work in work {
-                work(&mut instance, &mut current);
+                work(match current {
+                    Some(ref mut sound) => Ok(sound),
+                    None => instance().map(|new| current.insert(new)),
+                });
                 if current.as_ref().is_some_and(Instance::is_spent) {
                     current = None;
                 }
@@ -81,11 +84,7 @@ impl Desk {
         work: impl FnOnce(&mut Instance) -> wasmtime::Result<Result<T, Refusal>> + Send + 'static,
     ) -> Result<T, DeskError> {
         let (answer, answered) = oneshot::channel();
-        let work: Work = Box::new(move |make, current| {
-            let instance = match current {
-                Some(instance) => Ok(instance),
-                None => make().map(|instance| current.insert(instance)),
-            };
+        let work: Work = Box::new(move |instance| {
             let done = instance.and_then(|instance| match work(instance) {
                 Ok(result) => result.map_err(DeskError::Refused),
                 Err(trap) => Err(DeskError::Failed(format!("{trap:#}"))),

@@ -4,7 +4,7 @@
 use crate::desk::{Desk, DeskError};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use host_example::types::State;
-use host_example::{Claimed, Observation, ProviderContract, Step, Task};
+use host_example::{Claimed, Observation, ProviderContract, Task, observation_name, step_name};
 use http::Provider;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -15,8 +15,8 @@ use tracing::{error, info, warn};
 
 pub mod http;
 
-/// How long after it was told to stop, or could not go on, a worker goes on trying to record what it saw. What it cannot record is learnt again
-/// once the lease is over.
+/// How long after it was told to stop, or could not go on, a worker goes on trying to record what it saw. What it cannot
+/// record is learnt again once the lease is over.
 const GRACE: Duration = Duration::from_secs(10);
 
 pub struct Worker {
@@ -164,28 +164,6 @@ fn pauses() -> ExponentialBackoff {
 fn until(due: u64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Duration::from_millis(due).saturating_sub(now)
-}
-
-fn step_name(step: Step) -> &'static str {
-    match step {
-        Step::Submit => "submit",
-        Step::Lookup => "lookup",
-        Step::Cancel => "cancel",
-    }
-}
-
-fn observation_name(observation: &Observation) -> &'static str {
-    match observation {
-        Observation::NotSent(_) => "not-sent",
-        Observation::Throttled(_) => "throttled",
-        Observation::Rejected(_) => "rejected",
-        Observation::Accepted(_) => "accepted",
-        Observation::Finished(_) => "finished",
-        Observation::Failed(_) => "failed",
-        Observation::Cancelled => "cancelled",
-        Observation::Absent => "absent",
-        Observation::Unclear(_) => "unclear",
-    }
 }
 
 pub fn state_name(state: State) -> &'static str {

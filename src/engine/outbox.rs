@@ -8,7 +8,7 @@ use super::restoration;
 use crate::Timestamp;
 use crate::refusal::{Failure, Refusal};
 use crate::settings;
-use crate::storage::{Database, Snapshot, Transaction};
+use crate::storage::{Begun, Database, Snapshot, Transaction};
 use crate::tool::Tool;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use rusqlite::Connection;
@@ -205,28 +205,21 @@ fn provider_key(operation_id: &str) -> String {
 
 /// Records what an attempt saw.
 pub(crate) fn settle(database: &Database, attempt_id: &str, observation: &Observation) -> Result<Status, Refusal> {
-    let id = observation.resource_id.as_deref();
-    if id.is_some_and(|id| !is_resource_id(id)) {
-        return Err(Refusal::invalid_argument(bad_resource_id()));
-    }
+    check_resource_id(observation.resource_id.as_deref())?;
     let write = database.write()?;
     let connection = database.connection();
     let now = Timestamp::now();
-    let (attempt, is_settled) =
-        rows::load_attempt(connection, attempt_id)?.ok_or(Refusal::not_found("There is no such attempt."))?;
+    let attempt = rows::load_attempt(connection, attempt_id)?.ok_or(Refusal::not_found("There is no such attempt."))?;
     let mut row = rows::load(connection, &attempt.operation_id)?.ok_or(Refusal::damaged())?;
     let in_hand = row.attempt_id.as_deref() == Some(attempt_id);
     let before = row.known;
     let event = Event::Settle { attempt: attempt.attempt, in_hand, seen: observation.seen };
     let contract = row.contract.unwrap_or_default();
     row.known = next(&before, event, &contract, moment(&row, now));
-    let names_it = row.resource_id.is_none() && id.is_some() && !before.state.is_final();
+    let names_it = row.resource_id.is_none() && observation.resource_id.is_some() && !before.state.is_final();
     let unchanged = Operation { clock: before.clock, ..row.known } == before;
-    if is_settled && unchanged && !names_it {
-        drop(write);
-        let status = rows::status(connection, &row.operation_id)?;
-        database.make_durable()?;
-        return Ok(status);
+    if attempt.is_settled && unchanged && !names_it {
+        return as_it_is(database, write, &row.operation_id);
     }
     if names_it {
         row.resource_id = observation.resource_id.clone();
@@ -251,35 +244,38 @@ pub(crate) fn resolve(
     happened: bool,
     resource_id: Option<String>,
 ) -> Result<Status, Refusal> {
-    if resource_id.as_deref().is_some_and(|id| !is_resource_id(id)) {
-        return Err(Refusal::invalid_argument(bad_resource_id()));
-    }
+    check_resource_id(resource_id.as_deref())?;
     let write = database.write()?;
     let connection = database.connection();
     let now = Timestamp::now();
     let mut row = rows::load(connection, operation_id)?.ok_or(Refusal::not_found(operations::NOT_FOUND))?;
-    let found = if happened { State::Succeeded } else { State::Failed };
-    if row.known.state == State::OutcomeUnknown {
-        row.known = next(&row.known, Event::Resolve { happened }, &Contract::default(), moment(&row, now));
-        row.attempt_id = None;
-        row.resource_id = resource_id.or(row.resource_id);
-        row.detail = if happened { String::new() } else { "A person found that it did not happen.".to_owned() };
-        rows::save(connection, &row, now)?;
-    } else if row.known.state != found {
-        drop(write);
-        database.make_durable()?;
-        return Err(Refusal {
-            next_action: "Read the operation: what became of it is known, or is being established.".into(),
-            ..Refusal::version_conflict("The operation's outcome is not unknown.")
-        });
-    } else {
-        drop(write);
-        let status = rows::status(connection, operation_id)?;
-        database.make_durable()?;
-        return Ok(status);
+    if row.known.state != State::OutcomeUnknown {
+        let found = if happened { State::Succeeded } else { State::Failed };
+        let status = as_it_is(database, write, operation_id)?;
+        return if row.known.state == found {
+            Ok(status)
+        } else {
+            Err(Refusal {
+                next_action: "Read the operation: what became of it is known, or is being established.".into(),
+                ..Refusal::version_conflict("The operation's outcome is not unknown.")
+            })
+        };
     }
+    row.known = next(&row.known, Event::Resolve { happened }, &Contract::default(), moment(&row, now));
+    row.attempt_id = None;
+    row.resource_id = resource_id.or(row.resource_id);
+    row.detail = if happened { String::new() } else { "A person found that it did not happen.".to_owned() };
+    rows::save(connection, &row, now)?;
     let status = rows::status(connection, operation_id)?;
     write.commit()?;
+    Ok(status)
+}
+
+/// The answer where there is nothing to record: what is read is made durable before it is told.
+fn as_it_is(database: &Database, write: Begun<'_>, operation_id: &str) -> Result<Status, Refusal> {
+    drop(write);
+    let status = rows::status(database.connection(), operation_id)?;
+    database.make_durable()?;
     Ok(status)
 }
 
@@ -301,12 +297,13 @@ fn not_done(known: &Operation, text: &str) -> String {
     format!("{why} {text}").trim_end().to_owned()
 }
 
-fn is_resource_id(id: &str) -> bool {
-    !id.is_empty() && id.chars().count() <= MAX_RESOURCE_ID && !id.contains(char::is_control)
-}
-
-fn bad_resource_id() -> String {
-    format!("resource_id: expected 1 to {MAX_RESOURCE_ID} characters, none of them a control character.")
+fn check_resource_id(id: Option<&str>) -> Result<(), Refusal> {
+    let fits = |id: &str| !id.is_empty() && id.chars().count() <= MAX_RESOURCE_ID && !id.contains(char::is_control);
+    if id.is_none_or(fits) {
+        return Ok(());
+    }
+    let allowed = format!("resource_id: expected 1 to {MAX_RESOURCE_ID} characters, none of them a control character.");
+    Err(Refusal::invalid_argument(allowed))
 }
 
 /// When something happens to the operation, and how long to pause after it.

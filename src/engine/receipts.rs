@@ -66,8 +66,7 @@ pub(super) fn replay<T: Tool>(database: &Snapshot<'_>, tool: &T, canonical: &str
 /// Whether its effect outside the database is not settled: until then the receipt stays, whatever its age.
 fn is_unfinished(database: &Snapshot<'_>, receipt: &Receipt) -> rusqlite::Result<bool> {
     let found = database.query_row(
-        "SELECT 1 FROM operations WHERE operation_id = ?1
-         AND state IN ('accepted', 'running', 'cancel-requested', 'outcome-unknown')",
+        concat!("SELECT 1 FROM operations WHERE operation_id = ?1 AND ", unfinished!()),
         [&receipt.operation_id],
         |_| Ok(()),
     )?;

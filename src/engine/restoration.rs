@@ -34,7 +34,8 @@ pub(crate) fn mark(database: &Database) -> Result<Restoration, Refusal> {
     connection.execute("INSERT INTO restored (since) VALUES (?1)", [now])?;
     connection.execute(
         "UPDATE operations SET
-           attempts = attempts + 1, first_sent = coalesce(first_sent, 0), last_sent = max(coalesce(last_sent, 0), ?2), attempt_id = NULL,
+           attempts = attempts + 1, first_sent = coalesce(first_sent, 0),
+           last_sent = max(coalesce(last_sent, 0), ?2), attempt_id = NULL,
            since = iif(state = 'accepted', ?1, since), state = iif(state = 'accepted', 'running', state),
            due = ?1, planned_at = ?1
          WHERE state IN ('accepted', 'running', 'cancel-requested')",
@@ -65,10 +66,10 @@ pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal
     connection.execute("DELETE FROM restored", [])?;
     connection.execute(
         "UPDATE operations SET
-               attempts = 0, first_sent = NULL, last_sent = NULL,
-               since = iif(state = 'running', ?1, since), state = iif(state = 'running', 'accepted', state),
-               due = ?1, planned_at = ?1
-             WHERE state IN ('running', 'cancel-requested') AND first_sent = 0 AND attempt_id IS NULL AND NOT is_there",
+           attempts = 0, first_sent = NULL, last_sent = NULL,
+           since = iif(state = 'running', ?1, since), state = iif(state = 'running', 'accepted', state),
+           due = ?1, planned_at = ?1
+         WHERE state IN ('running', 'cancel-requested') AND first_sent = 0 AND attempt_id IS NULL AND NOT is_there",
         [now],
     )?;
     // What waited for this.
@@ -80,9 +81,8 @@ pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal
 }
 
 fn read(connection: &Connection) -> rusqlite::Result<Option<Restoration>> {
-    const SQL: &str = "SELECT since, (SELECT count(*) FROM operations
-                         WHERE state IN ('accepted', 'running', 'cancel-requested', 'outcome-unknown'))
-                       FROM restored";
+    const SQL: &str =
+        concat!("SELECT since, (SELECT count(*) FROM operations WHERE ", unfinished!(), ") FROM restored");
     let restoration = |row: &rusqlite::Row<'_>| Ok(Restoration { since: row.get(0)?, unfinished: row.get(1)? });
     connection.query_row(SQL, [], restoration).optional()
 }

@@ -22,12 +22,12 @@ pub(crate) fn sweep(database: &Database, limit: u32) -> Result<u32, Refusal> {
 
 fn bury(connection: &Connection, limit: u32) -> rusqlite::Result<u32> {
     let expired: Vec<String> = connection
-        .prepare_cached(
+        .prepare_cached(concat!(
             "SELECT operation_id FROM receipts WHERE valid_until < ?1 AND arguments <> '' AND NOT EXISTS (
-               SELECT 1 FROM operations WHERE operations.operation_id = receipts.operation_id
-               AND state IN ('accepted', 'running', 'cancel-requested', 'outcome-unknown'))
-             ORDER BY valid_until LIMIT ?2",
-        )?
+               SELECT 1 FROM operations WHERE operations.operation_id = receipts.operation_id AND ",
+            unfinished!(),
+            ") ORDER BY valid_until LIMIT ?2",
+        ))?
         .query_map((Timestamp::now(), limit), |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     for operation_id in &expired {

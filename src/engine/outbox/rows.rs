@@ -23,6 +23,8 @@ pub(super) struct Row {
 pub(super) struct AttemptRow {
     pub operation_id: String,
     pub attempt: Attempt,
+    /// Whether its worker has told before what it saw.
+    pub is_settled: bool,
 }
 
 macro_rules! select {
@@ -135,16 +137,18 @@ pub(super) fn insert_attempt(connection: &Connection, task: &Task, now: Timestam
     Ok(())
 }
 
-/// An attempt, and whether it has been settled before.
-pub(super) fn load_attempt(connection: &Connection, id: &str) -> rusqlite::Result<Option<(AttemptRow, bool)>> {
+pub(super) fn load_attempt(connection: &Connection, id: &str) -> rusqlite::Result<Option<AttemptRow>> {
     connection
         .prepare_cached(
             "SELECT operation_id, step, claimed_at, lease_until, settled_at IS NOT NULL AS is_settled
              FROM attempts WHERE attempt_id = ?1",
         )?
         .query_row([id], |row| {
-            let attempt = AttemptRow { operation_id: row.get("operation_id")?, attempt: attempt(row)? };
-            Ok((attempt, row.get("is_settled")?))
+            Ok(AttemptRow {
+                operation_id: row.get("operation_id")?,
+                attempt: attempt(row)?,
+                is_settled: row.get("is_settled")?,
+            })
         })
         .optional()
 }
