@@ -248,7 +248,8 @@ pub(crate) fn resolve(
     let write = database.write()?;
     let connection = database.connection();
     let now = Timestamp::now();
-    let mut row = rows::load(connection, operation_id)?.ok_or(Refusal::not_found(operations::NOT_FOUND))?;
+    let mut row = rows::load(connection, operation_id)?
+        .ok_or(Refusal::not_found("There is no operation of this id whose effect is outside the database."))?;
     if row.known.state != State::OutcomeUnknown {
         let found = if happened { State::Succeeded } else { State::Failed };
         let status = as_it_is(database, write, operation_id)?;

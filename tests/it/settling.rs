@@ -255,6 +255,6 @@ fn only_an_unknown_outcome_is_resolved() {
     let noted = story.client.call("create_note", &note("n", "hello"));
     for id in [NOBODYS, "", noted["operation_id"].as_str().unwrap()] {
         let absent = story.client.resolve(id, true, None);
-        assert_refusal(absent, NotFound, "There is no such operation in your workspace.");
+        assert_refusal(absent, NotFound, "There is no operation of this id whose effect is outside the database.");
     }
 }

@@ -42,8 +42,6 @@ struct Advice {
 
 impl Call {
     pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
-        let start = Instant::now();
-        let left = || self.budget.saturating_sub(start.elapsed());
         let caller = options.principal()?;
         let database = options.database()?;
         drop(options.shared()?);
@@ -51,6 +49,9 @@ impl Call {
         let mut host = options.host(Limits::default())?;
         call.ensure_key(&mut host.instance(|_| None, options.shared()?)?)?;
 
+        // The component is compiled by now, which the budget has no part in.
+        let start = Instant::now();
+        let left = || self.budget.saturating_sub(start.elapsed());
         let mut pauses = ExponentialBuilder::new().with_jitter().with_min_delay(Duration::from_millis(200)).build();
         let (mut attempt, mut in_doubt) = (0, false);
         loop {

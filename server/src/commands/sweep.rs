@@ -23,8 +23,9 @@ impl Sweep {
         let mut swept = 0_u64;
         loop {
             let step = instance.sweep(self.step)?.map_err(|refusal| {
-                let Failure(code, error) = Failure::refused(&refusal);
-                Failure(code, format!("{swept} receipts swept, then: {error}").into())
+                let Failure(code, _) = Failure::refused(&refusal);
+                let text = format!("{} Run it again: what is swept stays so. Receipts swept: {swept}", refusal.message);
+                Failure(code, text.into())
             })?;
             swept += u64::from(step);
             if step < self.step {
@@ -32,7 +33,7 @@ impl Sweep {
             }
             info!(swept, "sweeping");
         }
-        writeln!(io::stdout(), "{swept} receipts swept")?;
+        writeln!(io::stdout(), "receipts swept: {swept}")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -64,6 +64,9 @@ impl Work {
             return Err(Failure::usage("--provider: expected a URL that begins with http:// or https://"));
         }
         let token = match env::var("COUNTERFOIL_PROVIDER_TOKEN") {
+            Ok(token) if token.is_empty() => {
+                return Err(Failure::usage("COUNTERFOIL_PROVIDER_TOKEN is empty: set a token, or unset it"));
+            }
             Ok(token) => Some(token),
             Err(env::VarError::NotPresent) => None,
             Err(_) => return Err(Failure::usage("COUNTERFOIL_PROVIDER_TOKEN is no UTF-8")),

@@ -286,5 +286,10 @@ fn a_token_that_is_no_header_is_wrong_usage_and_is_not_shown() {
 
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     assert!(ran.stderr.contains("cannot use the provider") && !ran.stderr.contains("s3cret"), "{}", ran.stderr);
+    // One that was meant and is missing is not left out in silence.
+    let mut command = world.work("http://127.0.0.1:1/deployments", "none", &["--once"]);
+    let ran = Ran::of(command.env("COUNTERFOIL_PROVIDER_TOKEN", ""));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("COUNTERFOIL_PROVIDER_TOKEN is empty"), "{}", ran.stderr);
     assert!(!world.path().exists());
 }

@@ -38,12 +38,12 @@ fn sweeping_leaves_tombstones_of_what_has_expired_and_of_nothing_else() {
         let ran = world.run(&[&["sweep"], arguments].concat());
         (ran.code, ran.stdout)
     };
-    assert_eq!(sweep(&[]), (0, "0 receipts swept\n".to_owned()));
+    assert_eq!(sweep(&[]), (0, "receipts swept: 0\n".to_owned()));
     world.edit("UPDATE receipts SET valid_until = 1 WHERE idempotency_key <> 'k6'");
 
     // In steps of which the last is whole, and once more.
-    assert_eq!(sweep(&["--step", "2"]), (0, "6 receipts swept\n".to_owned()));
-    assert_eq!(sweep(&["--step", "2"]), (0, "0 receipts swept\n".to_owned()));
+    assert_eq!(sweep(&["--step", "2"]), (0, "receipts swept: 6\n".to_owned()));
+    assert_eq!(sweep(&["--step", "2"]), (0, "receipts swept: 0\n".to_owned()));
 
     let late = world.call("create_note", &note("k0", "hello"));
     assert_eq!((late.code, &late.reply()["code"]), (3, &json!("key_expired")));
@@ -53,7 +53,7 @@ fn sweeping_leaves_tombstones_of_what_has_expired_and_of_nothing_else() {
     // A receipt is kept for as long as a person is asked about its operation.
     assert!(world.operation(&unknown)["next_action"].as_str().unwrap().contains(&unknown));
     assert_eq!(world.run(&["resolve", &unknown, "happened"]).code, 0);
-    assert_eq!(sweep(&[]), (0, "1 receipts swept\n".to_owned()));
+    assert_eq!(sweep(&[]), (0, "receipts swept: 1\n".to_owned()));
     assert_eq!(world.operation(&unknown)["state"], "succeeded");
     assert_eq!(world.number("SELECT count(*) FROM notes"), 7);
     world.assert_whole();

@@ -242,7 +242,8 @@ fn only_an_outcome_that_is_unknown_is_resolved() {
     let (world, provider) = (World::new(), Provider::start(&["--contract", NONE, "--faults", "throttle"]));
     let id = world.deploy("k");
     let absent = "01890a5d-ac96-774b-bcce-b302099a8057";
-    for (id, says) in [(id.as_str(), "The operation's outcome is not unknown."), (absent, "There is no such operation")]
+    for (id, says) in
+        [(id.as_str(), "The operation's outcome is not unknown."), (absent, "There is no operation of this id")]
     {
         for finding in ["happened", "did-not"] {
             let ran = world.run(&["resolve", id, finding]);
