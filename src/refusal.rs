@@ -147,6 +147,12 @@ impl Refusal {
         Self::new(Code::Denied, "The host named no caller.", false, "Sign in, then repeat the call with the same key.")
     }
 
+    /// The host says why.
+    pub(crate) fn not_to_be_opened(why: String) -> Self {
+        let next = "Ask the operator to mend it, then repeat the call with the same key.";
+        Self::unavailable(why, false, next)
+    }
+
     pub(crate) fn no_such_tool() -> Self {
         Self::new(
             Code::InvalidArgument,

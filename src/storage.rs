@@ -85,7 +85,7 @@ impl Database {
             "the schema must list the engine's migrations"
         );
         settings::get()?;
-        let sharing = host::sharing_mode();
+        let sharing = host::sharing_mode().map_err(Refusal::not_to_be_opened)?;
         let connection = match sharing {
             Sharing::Sole => open_sole(schema, "wal"),
             Sharing::SoleAtomic => open_sole(schema, "memory"),
@@ -166,9 +166,11 @@ impl Database {
     /// What is wrong with the file: SQLite's integrity check, effects without their receipt, which the tools' tables
     /// declare as foreign keys, and the component's own checks.
     pub fn check(&self, schema: &Schema) -> Result<Vec<String>, Refusal> {
-        const BUILT_IN: [&str; 2] = [
+        const BUILT_IN: [&str; 3] = [
             "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
             r#"SELECT 'a row of ' || "table" || ' has no receipt' FROM pragma_foreign_key_check"#,
+            "SELECT 'operation ' || operation_id || ' has an attempt in hand that is not there' FROM operations
+             WHERE attempt_id IS NOT NULL AND attempt_id NOT IN (SELECT attempt_id FROM attempts)",
         ];
         let mut wrong = Vec::new();
         for sql in BUILT_IN.iter().chain(schema.checks) {

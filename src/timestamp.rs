@@ -12,23 +12,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    const MAX: u64 = 253_402_300_799_999; // 9999-12-31T23:59:59.999Z
+    pub const MIN: Timestamp = Timestamp(0);
+    pub const MAX: Timestamp = Timestamp(253_402_300_799_999); // 9999-12-31T23:59:59.999Z
 
     /// The host's wall clock. It may step either way: a difference of two readings proves nothing without a margin.
     #[must_use]
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX).min(Self::MAX))
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)).min(Self::MAX)
     }
 
     #[must_use]
     pub fn plus(self, milliseconds: u64) -> Self {
-        Timestamp(self.0.saturating_add(milliseconds).min(Self::MAX))
+        Timestamp(self.0.saturating_add(milliseconds)).min(Self::MAX)
     }
 
     #[must_use]
     pub fn from_milliseconds(milliseconds: u64) -> Self {
-        Timestamp(milliseconds.min(Self::MAX))
+        Timestamp(milliseconds).min(Self::MAX)
     }
 
     #[must_use]
@@ -46,7 +47,7 @@ impl ToSql for Timestamp {
 impl FromSql for Timestamp {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let milliseconds = value.as_i64()?;
-        Ok(Timestamp(u64::try_from(milliseconds).unwrap_or(0).min(Self::MAX)))
+        Ok(Timestamp(u64::try_from(milliseconds).unwrap_or(0)).min(Self::MAX))
     }
 }
 

@@ -44,6 +44,7 @@ pub use verify::Verify;
 
 use crate::types::Refusal;
 use std::error::Error;
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -80,12 +81,27 @@ impl Failure {
         format!("the call may have committed or not: repeat it with the same key: {trap:#}").into()
     }
 
-    /// Prints the error on stderr. A stderr that takes nothing changes nothing about the exit code.
+    /// Prints the error and its causes on stderr. A stderr that takes nothing changes nothing about the exit code.
     #[must_use]
     pub fn report(self) -> ExitCode {
-        drop(writeln!(io::stderr(), "error: {}", self.1));
+        let mut text = self.1.to_string();
+        let mut cause = self.1.source();
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        drop(writeln!(io::stderr(), "error: {text}"));
         ExitCode::from(self.0)
     }
+}
+
+/// Prints what a command has done or found on stdout.
+///
+/// # Errors
+///
+/// If stdout does not take it. The error says it, since it is so all the same.
+pub fn say(text: impl Display) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{text}").map_err(|error| format!("stdout does not take this ({error}): {text}").into())
 }
 
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {

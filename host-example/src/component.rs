@@ -5,7 +5,7 @@ use crate::bindings::counterfoil::tools::{caller, storage};
 use crate::{Instance, Principal, Storage};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker, ResourceTable};
 use wasmtime::error::Context;
 use wasmtime::{Cache, CacheConfig, Config, Engine, Result, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline};
@@ -32,6 +32,14 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// For what an operator asks for, which takes as long as the database is large: a day of computing.
+    #[must_use]
+    pub fn operator() -> Self {
+        Limits { computing: Duration::from_secs(86_400), ..Limits::default() }
+    }
+}
+
 /// How often computing time is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -50,11 +58,10 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct Host {
     component: InstancePre<State>,
     limits: Limits,
-    clock: Option<Clock>,
+    clock: Clock,
     variables: Vec<(String, String)>,
 }
 
-/// A wall clock other than the system's.
 #[derive(Clone)]
 struct Clock(Arc<dyn Fn() -> Duration + Send + Sync>);
 
@@ -110,7 +117,9 @@ impl Host {
                 std::thread::sleep(TICK);
             }
         })?;
-        Ok(Host { component, limits, clock: None, variables: Vec::new() })
+        // A clock that is set before 1970 stands at its beginning.
+        let system = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Host { component, limits, clock: Clock(Arc::new(system)), variables: Vec::new() })
     }
 
     /// What instances made from now on take for the time, in place of the system's clock: `clock` answers the time since
@@ -118,7 +127,7 @@ impl Host {
     /// monotonic clock all the same.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Host {
-        self.clock = Some(Clock(Arc::new(clock)));
+        self.clock = Clock(Arc::new(clock));
         self
     }
 
@@ -161,9 +170,7 @@ impl Host {
     ) -> Store<State> {
         let mut wasi = WasiCtxBuilder::new();
         wasi.allow_blocking_current_thread(true).inherit_stderr().envs(&self.variables);
-        if let Some(clock) = &self.clock {
-            wasi.wall_clock(clock.clone());
-        }
+        wasi.wall_clock(self.clock.clone());
         let state = State {
             wasi: wasi.build(),
             table: ResourceTable::new(),

@@ -3,7 +3,7 @@
 
 use crate::files::{beside, canonical};
 use crate::locks::{F_RDLCK, F_WRLCK, OWNER, RESERVED, blocked, owner, release, share};
-use crate::{Files, OpenError, Part, Sharing, Storage};
+use crate::{Files, OpenError, Part};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -61,6 +61,8 @@ impl Files {
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
         let copy = new.map_err(|error| at(&partial, error))?;
         let stored = self.fill(copy, database).map_err(|error| at(&partial, error)).and_then(|()| {
+            // Of standalone components, whom our lock does not stop, the first thing that shows is theirs.
+            self.refuse_standalone().map_err(CopyError::Open)?;
             rename_to_new(&partial, &to).map_err(|error| at(&to, error))?;
             let stored = File::open(to.parent().unwrap_or(Path::new("/"))).and_then(|folder| folder.sync_all());
             stored.map_err(|error| {
@@ -78,7 +80,7 @@ impl Files {
     fn settled(&self, wait: Duration) -> Result<Held, CopyError> {
         let failed = |error| CopyError::Open(OpenError::Io(self.database().to_owned(), error));
         let database = Held(File::open(self.database()).map_err(failed)?);
-        let is_settled = if self.sharing() == Sharing::Shared {
+        let is_settled = if self.is_shared() {
             let start = Instant::now();
             while !share(&database.0).map_err(failed)? {
                 if blocked(&database.0, F_RDLCK, OWNER).map_err(failed)? {

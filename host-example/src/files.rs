@@ -6,7 +6,7 @@ use crate::locks::{
 use crate::{Error, LockLevel, Part, Sharing, Storage, StorageFile};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub enum OpenError {
     Owned(PathBuf, Option<String>),
     /// Somebody else used it for the whole wait.
     Busy(PathBuf),
+    /// Standalone components use it, which cannot see the locks of files; the folder in which they keep their own lock.
+    Standalone(PathBuf, PathBuf),
     Io(PathBuf, io::Error),
 }
 
@@ -38,7 +40,7 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// If the folder is not there, or if another process owns the database.
+    /// If the folder is not there, another process owns the database, or standalone components use it.
     pub fn shared(database: &Path) -> Result<Files, OpenError> {
         let database = canonical(database).map_err(|error| OpenError::Io(database.to_owned(), error))?;
         if let Ok(file) = File::open(&database)
@@ -46,7 +48,9 @@ impl Files {
         {
             return Err(OpenError::Owned(database, owner(&file)));
         }
-        Ok(Files { database, owned: None, failed: Arc::default() })
+        let files = Files { database, owned: None, failed: Arc::default() };
+        files.refuse_standalone()?;
+        Ok(files)
     }
 
     /// The files of a database that nobody else may open while this lives. Waits for as long as `wait` for those who
@@ -54,11 +58,14 @@ impl Files {
     ///
     /// # Errors
     ///
-    /// If the folder is not there, the file cannot be made, another process owns it, or somebody else uses it for the
-    /// whole wait.
+    /// If the folder is not there, the file cannot be made, another process owns it, standalone components use it, or
+    /// somebody else uses it for the whole wait.
     pub fn sole(database: &Path, wait: Duration) -> Result<Files, OpenError> {
         let failed = |error| OpenError::Io(database.to_owned(), error);
         let database = canonical(database).map_err(failed)?;
+        let files = Files { database, owned: None, failed: Arc::default() };
+        files.refuse_standalone()?;
+        let database = files.database.clone();
         let file = open(&database, true, 0o644).map_err(failed)?;
         if !set(&file, F_WRLCK, OWNER).map_err(failed)? {
             return Err(OpenError::Owned(database, owner(&file)));
@@ -71,7 +78,39 @@ impl Files {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(Files { database, owned: Some(owned), failed: Arc::default() })
+        Ok(Files { owned: Some(owned), ..files })
+    }
+
+    pub(crate) fn refuse_standalone(&self) -> Result<(), OpenError> {
+        let lock = self.lock_name();
+        if lock.is_dir() { Err(OpenError::Standalone(self.database.clone(), lock)) } else { Ok(()) }
+    }
+
+    /// Leaves beside the database, under the name that standalone components give to the folder of their lock, a file: so
+    /// they cannot make the folder, nor we the file where the folder is. It stays, since we cannot tell who else uses the
+    /// database.
+    fn mark(&self) -> Result<(), OpenError> {
+        const TEXT: &str = "The database beside this file is used by hosts that lock files, which standalone components \
+                            cannot. Where none runs any more, remove this file to let standalone components use it.\n";
+        let lock = self.lock_name();
+        match OpenOptions::new().write(true).create_new(true).open(&lock) {
+            // What it says is for a person; that it is there is enough.
+            Ok(mut file) => drop(file.write_all(TEXT.as_bytes())),
+            Err(_) if lock.is_dir() => return Err(OpenError::Standalone(self.database.clone(), lock)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(OpenError::Io(lock, error)),
+        }
+        Ok(())
+    }
+
+    fn lock_name(&self) -> PathBuf {
+        let mut name = OsString::from(&self.database);
+        name.push("-lock");
+        name.into()
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.owned.is_none()
     }
 
     pub(crate) fn database(&self) -> &Path {
@@ -158,8 +197,9 @@ fn open(path: &Path, create: bool, mode: u32) -> io::Result<File> {
 }
 
 impl Storage for Files {
-    fn sharing(&self) -> Sharing {
-        if self.owned.is_some() { Sharing::Sole } else { Sharing::Shared }
+    fn sharing(&self) -> Result<Sharing, String> {
+        self.mark().map_err(|error| error.to_string())?;
+        Ok(if self.is_shared() { Sharing::Shared } else { Sharing::Sole })
     }
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
@@ -334,6 +374,12 @@ impl fmt::Display for OpenError {
             OpenError::Busy(path) => {
                 write!(f, "{} is in use by another process: try again when it has finished", path.display())
             }
+            OpenError::Standalone(path, lock) => write!(
+                f,
+                "{} is used by standalone components: stop all that use it, then remove {}",
+                path.display(),
+                lock.display()
+            ),
             OpenError::Io(path, error) => write!(f, "cannot open {}: {error}", path.display()),
         }
     }

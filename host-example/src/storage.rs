@@ -12,7 +12,7 @@ use wasmtime::component::Resource;
 /// An instance that was answered [`Error::Io`] must not be used again ([`crate::Instance::is_spent`]).
 #[expect(clippy::missing_errors_doc, reason = "they stand in the WIT")]
 pub trait Storage: Send + 'static {
-    fn sharing(&self) -> Sharing;
+    fn sharing(&self) -> Result<Sharing, String>;
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error>;
     fn exists(&mut self, part: Part) -> Result<bool, Error>;
     fn remove(&mut self, part: Part) -> Result<(), Error>;
@@ -61,7 +61,7 @@ fn only(harmless: Error) -> impl Fn(Error) -> Error {
 }
 
 impl Host for State {
-    fn sharing_mode(&mut self) -> Result<Sharing> {
+    fn sharing_mode(&mut self) -> Result<Result<Sharing, String>> {
         Ok(self.storage.sharing())
     }
 

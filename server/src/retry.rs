@@ -7,10 +7,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Answered,
-    /// A refusal, and the pause that it asks for.
+    /// A refusal, the pause that it asks for, and whether the call may have committed all the same.
     Refused {
         retryable: bool,
         retry_after: Option<Duration>,
+        in_doubt: bool,
     },
     /// No answer: the call may have committed. Under its key it acts at most once, so it is safe to make again.
     Lost,
@@ -27,12 +28,19 @@ pub enum Verdict {
     GiveUp,
 }
 
+impl Outcome {
+    /// Whether the call may have committed, so that whatever a later attempt is told does not say that nothing was done.
+    pub fn is_in_doubt(self) -> bool {
+        matches!(self, Outcome::Lost | Outcome::Refused { in_doubt: true, .. })
+    }
+}
+
 /// What to do after attempt number `attempt` (from 1) of at most `most`. `left` is what is left of the budget, `pause` a
 /// random back-off.
 pub fn next(outcome: Outcome, attempt: u32, most: u32, left: Duration, pause: Duration) -> Verdict {
     let after = match outcome {
         Outcome::Answered | Outcome::Refused { retryable: false, .. } => return Verdict::Done,
-        Outcome::Refused { retryable: true, retry_after } => retry_after.unwrap_or_default().max(pause),
+        Outcome::Refused { retryable: true, retry_after, .. } => retry_after.unwrap_or_default().max(pause),
         Outcome::Lost => pause,
     };
     // A pause that leaves no time for an attempt is not worth waiting for.
@@ -46,7 +54,7 @@ mod tests {
     #[test]
     fn only_what_can_succeed_later_is_made_again_within_attempts_and_budget() {
         const S: Duration = Duration::from_secs(1);
-        let refused = |retryable, retry_after| Outcome::Refused { retryable, retry_after };
+        let refused = |retryable, retry_after| Outcome::Refused { retryable, retry_after, in_doubt: false };
         let again = |after| Verdict::Again { after };
         for (outcome, attempt, left, verdict) in [
             (Outcome::Answered, 1, 30 * S, Verdict::Done),

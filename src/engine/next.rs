@@ -46,6 +46,7 @@ pub fn next(operation: &Operation, event: Event, contract: &Contract, moment: Mo
     if operation.state.is_final() {
         return operation;
     }
+    operation.doubt_the_clock(contract, moment.now);
     match event {
         Event::Claim { lease } => operation.claim(contract, moment, lease),
         Event::Settle { attempt, in_hand, seen } => {
@@ -78,8 +79,6 @@ enum Absence {
     Final,
     /// A request may still be under way for so many milliseconds.
     FinalIn(u64),
-    /// The clock is further off than was vouched for.
-    Unproven,
     NeverFinal,
 }
 
@@ -96,6 +95,7 @@ impl Operation {
                     // One that lost its lease by a clock that is wrong may be sent later still.
                     let sent = self.sent.unwrap_or(Sent { first: now, last: lease_until });
                     self.sent = Some(Sent { last: sent.last.max(lease_until), ..sent });
+                    self.doubt_the_clock(contract, now);
                 }
                 self.attempt = Some(Attempt { step, claimed_at: now, lease_until });
                 self.due = Some(lease_until);
@@ -130,6 +130,7 @@ impl Operation {
         if attempt.step == Step::Submit
             && self.attempts == 1
             && let Some(sent) = &mut self.sent
+            && *sent != Sent::UNTOLD
         {
             // The worker is done with it, and no other has one: the rest of the lease need not be waited for.
             sent.last = sent.last.min(now);
@@ -149,13 +150,12 @@ impl Operation {
                 }
             }
             (Step::Cancel, Seen::Rejected) => self.cancel = Cancel::Refused,
-            (Step::Lookup | Step::Cancel, Seen::Absent) => match self.absence(attempt.claimed_at, now, contract) {
+            (Step::Lookup | Step::Cancel, Seen::Absent) => match self.absence(attempt.claimed_at, contract) {
                 Absence::Final => {
                     (self.sent, self.attempts) = (None, 0);
                     (wait, gives_up) = (0, false);
                 }
                 Absence::FinalIn(left) => (wait, gives_up) = (wait.max(left), false),
-                Absence::Unproven => {}
                 Absence::NeverFinal => gives_up = true,
             },
             _ => {}
@@ -234,18 +234,15 @@ impl Operation {
             return false;
         };
         let elapsed = now.plus(lease).milliseconds().saturating_sub(sent.first.milliseconds());
-        self.is_credible(now, error) && elapsed.saturating_add(error.saturating_mul(2)) <= window
+        elapsed.saturating_add(error.saturating_mul(2)) <= window
     }
 
     /// What it means that the provider, asked then, never saw the request.
-    fn absence(&self, asked: Timestamp, now: Timestamp, contract: &Contract) -> Absence {
+    fn absence(&self, asked: Timestamp, contract: &Contract) -> Absence {
         let (Some(after), Some(error)) = (contract.absent_is_final_after, contract.clock_within) else {
             return Absence::NeverFinal;
         };
-        let Some(sent) = self.sent else { return Absence::NeverFinal };
-        if !self.is_credible(now, error) {
-            return Absence::Unproven;
-        }
+        let Some(sent) = self.sent.filter(|sent| *sent != Sent::UNTOLD) else { return Absence::NeverFinal };
         let final_at = sent.last.plus(after).plus(error.saturating_mul(2));
         match final_at.milliseconds().saturating_sub(asked.milliseconds()) {
             // It has said otherwise before.
@@ -255,10 +252,17 @@ impl Operation {
         }
     }
 
-    /// Whether this reading can be, if no reading is further than `error` from the true time. A clock that steps back
-    /// proves no window open.
-    fn is_credible(&self, reading: Timestamp, error: u64) -> bool {
-        reading.plus(error.saturating_mul(2)) >= self.clock
+    /// Where no reading is further than was vouched for from the true time, none is earlier than another by twice as much.
+    /// If one is, the clock was wrong then or is wrong now: when the request was sent cannot be told any more, neither for
+    /// the provider's window nor for an absence, however the clock is put right.
+    fn doubt_the_clock(&mut self, contract: &Contract, reading: Timestamp) {
+        // Where nobody vouches for it, nothing is measured by it.
+        let Some(error) = contract.clock_within else { return };
+        if reading.plus(error.saturating_mul(2)) < self.clock
+            && let Some(sent) = &mut self.sent
+        {
+            *sent = Sent::UNTOLD;
+        }
     }
 
     fn was_not_sent(&mut self) {

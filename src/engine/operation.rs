@@ -103,6 +103,11 @@ pub struct Sent {
     pub last: Timestamp,
 }
 
+impl Sent {
+    /// At any time: the clock contradicted itself.
+    pub const UNTOLD: Sent = Sent { first: Timestamp::MIN, last: Timestamp::MAX };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancel {
     No,

@@ -87,7 +87,7 @@ pub fn intend(transaction: &Transaction<'_>, request: &impl Serialize) -> Result
 ///
 /// # Errors
 ///
-/// `not_found`, also if it is another workspace's or another tool's.
+/// `not_found`, also if it is another workspace's or another tool's; `unconfirmed`, if a restored copy may lack it.
 pub fn find_cancelled<T: Tool>(database: &Snapshot<'_>, operation_id: &str) -> Result<Option<Status>, Failure> {
     let open = database.query_row(
         "SELECT cancel = 'no' AND state IN ('accepted', 'running') FROM operations JOIN receipts USING (operation_id)
@@ -95,7 +95,11 @@ pub fn find_cancelled<T: Tool>(database: &Snapshot<'_>, operation_id: &str) -> R
         (operation_id, database.workspace(), T::REVISION_OF),
         |row| row.get(0),
     )?;
-    match open.ok_or(Refusal::not_found(operations::NOT_FOUND))? {
+    let Some(open) = open else {
+        restoration::confirm_absence(database)?;
+        return Err(Refusal::not_found(operations::NOT_FOUND).into());
+    };
+    match open {
         true => Ok(None),
         false => Ok(Some(operations::find(database, operation_id)?)),
     }
@@ -109,7 +113,7 @@ pub fn find_cancelled<T: Tool>(database: &Snapshot<'_>, operation_id: &str) -> R
 pub fn cancel(transaction: &Transaction<'_>, operation_id: &str) -> Result<Status, Failure> {
     let connection = transaction.connection();
     let mut row = rows::load(connection, operation_id)?.ok_or(Refusal::not_found(operations::NOT_FOUND))?;
-    row.known = next(&row.known, Event::Cancel, &Contract::default(), moment(&row, transaction.now()));
+    row.known = next(&row.known, Event::Cancel, &row.contract.unwrap_or_default(), moment(&row, transaction.now()));
     if row.known.state == State::Cancelled {
         row.detail.clear();
     }
@@ -248,8 +252,12 @@ pub(crate) fn resolve(
     let write = database.write()?;
     let connection = database.connection();
     let now = Timestamp::now();
-    let mut row = rows::load(connection, operation_id)?
-        .ok_or(Refusal::not_found("There is no operation of this id whose effect is outside the database."))?;
+    let Some(mut row) = rows::load(connection, operation_id)? else {
+        if restoration::is_marked(connection)? {
+            return Err(Refusal::lost_receipts());
+        }
+        return Err(Refusal::not_found("There is no operation of this id whose effect is outside the database."));
+    };
     if row.known.state != State::OutcomeUnknown {
         let found = if happened { State::Succeeded } else { State::Failed };
         let status = as_it_is(database, write, operation_id)?;

@@ -18,7 +18,7 @@ CREATE TABLE operations (
   cancel       TEXT    NOT NULL DEFAULT 'no' CHECK (cancel IN ('no', 'asked', 'refused')),
   attempts     INTEGER NOT NULL DEFAULT 0,           -- sendings that may have reached the provider
   first_sent   INTEGER,                              -- none of them was sent before; 0 if that cannot be told
-  last_sent    INTEGER,                              -- nor after
+  last_sent    INTEGER,                              -- nor after; the end of time if that cannot be told
   is_there     INTEGER NOT NULL DEFAULT 0,           -- the provider has said that it has it
   rejected     INTEGER NOT NULL DEFAULT 0,           -- the provider has refused it for good
   fruitless    INTEGER NOT NULL DEFAULT 0,           -- attempts since the provider last said something new
@@ -37,14 +37,15 @@ CREATE INDEX operations_by_planning ON operations (planned_at) WHERE due IS NOT 
 -- One row for each thing that a worker was asked to do, stored before it was handed out. Of fruitless questions only the
 -- latest are kept.
 CREATE TABLE attempts (
-  attempt_id   TEXT    NOT NULL PRIMARY KEY,         -- UUID v7
+  number       INTEGER NOT NULL PRIMARY KEY,         -- in the order in which they were made, whatever the clock does
+  attempt_id   TEXT    NOT NULL UNIQUE,              -- UUID v7
   operation_id TEXT    NOT NULL REFERENCES operations,
   step         TEXT    NOT NULL CHECK (step IN ('submit', 'lookup', 'cancel')),
   claimed_at   INTEGER NOT NULL,
   lease_until  INTEGER NOT NULL,
   settled_at   INTEGER,                              -- none: in hand, or its worker died
   observation  TEXT                                  -- what it saw
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX attempts_by_operation ON attempts (operation_id);
 

@@ -1,6 +1,7 @@
 //! A database that was restored from an older copy. Calls that committed after the copy was made are lost from it: their
 //! keys look new, and what they sent looks unsent. Until an operator says otherwise, neither is believed.
 
+use super::operation::Sent;
 use super::outbox;
 use crate::Timestamp;
 use crate::refusal::{Failure, Refusal};
@@ -53,7 +54,8 @@ pub(crate) fn find(database: &Database) -> Result<Option<Restoration>, Refusal> 
     Ok(found)
 }
 
-/// Takes the mark away: what it made doubtful, and nothing has settled since, counts as unsent again.
+/// Takes the mark away: what it made doubtful, and nothing has settled since, counts as unsent again. What was asked to be
+/// cancelled meanwhile stays doubtful: `cancelled` is said of what is known to have stopped, and the provider may tell.
 pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal> {
     let write = database.write()?;
     let connection = database.connection();
@@ -67,10 +69,9 @@ pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal
     connection.execute(
         "UPDATE operations SET
            attempts = 0, first_sent = NULL, last_sent = NULL,
-           since = iif(state = 'running', ?1, since), state = iif(state = 'running', 'accepted', state),
-           due = ?1, planned_at = ?1
-         WHERE state IN ('running', 'cancel-requested') AND first_sent = 0 AND attempt_id IS NULL AND NOT is_there",
-        [now],
+           since = ?1, state = 'accepted', due = ?1, planned_at = ?1
+         WHERE state = 'running' AND first_sent = 0 AND last_sent < ?2 AND attempt_id IS NULL AND NOT is_there",
+        (now, Sent::UNTOLD.last),
     )?;
     // What waited for this.
     let sql = "UPDATE operations SET due = ?1, planned_at = ?1, fruitless = 0

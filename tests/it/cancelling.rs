@@ -165,17 +165,62 @@ fn a_clock_that_steps_either_way_proves_nothing_and_sends_nothing_twice() {
         // What is within the clock's error is no step.
         (KEYED, &[Later(10 * SECOND), Get(Submit), See(unclear(), Running), Earlier(2 * SECOND), Due, Get(Submit)]),
         (KEYED, &[Later(10 * SECOND), Get(Submit), See(unclear(), Running), Earlier(9 * SECOND), Due, Idle]),
-        // Neither final nor a window, until the clock is where it was.
-        (BOTH, &[Earlier(DAY), Due, Get(Lookup), See(Absent, Running), Later(DAY), Get(Submit)]),
-        (ASKED, &[Earlier(DAY), Due, Get(Lookup), See(Absent, Running), Due, Get(Lookup), See(Absent, Running)]),
+        // Neither final nor a window, also when the clock is where it was: a person is asked, and so is the provider.
+        (BOTH, &[Earlier(DAY), Due, Get(Lookup), See(Absent, OutcomeUnknown), Later(DAY), Get(Lookup)]),
         (
             ASKED,
-            &[Earlier(DAY), Due, Get(Lookup), See(Absent, Running), Later(2 * DAY), Get(Lookup), See(Absent, Failed)],
+            &[
+                Earlier(DAY),
+                Due,
+                Get(Lookup),
+                See(Absent, OutcomeUnknown),
+                Due,
+                Get(Lookup),
+                See(Absent, OutcomeUnknown),
+            ],
+        ),
+        (
+            ASKED,
+            &[
+                Earlier(DAY),
+                Due,
+                Get(Lookup),
+                See(Absent, OutcomeUnknown),
+                Due,
+                Get(Lookup),
+                See(finished(), Succeeded),
+            ],
         ),
         (BOTH, &[Later(DAY), Get(Lookup), See(unclear(), OutcomeUnknown), Earlier(DAY), Due, Get(Lookup)]),
     ] {
         let mut story = Story::new(contract);
         story.play(&sent).play(then);
+    }
+    // Wrong when it was sent, or when that was recorded, and right since.
+    let (ask, lost) = (See(unclear(), Running), See(Absent, OutcomeUnknown));
+    for (contract, story) in [
+        (ASKED, &[Earlier(HOUR), Get(Submit), ask.clone(), Later(HOUR + 2 * SECOND), Get(Lookup), lost.clone()][..]),
+        (ASKED, &[Get(Submit), Earlier(HOUR), ask.clone(), Later(HOUR + 2 * SECOND), Get(Lookup), lost.clone()]),
+        (
+            BOTH,
+            &[
+                Later(HOUR),
+                Get(Submit),
+                ask.clone(),
+                Earlier(HOUR),
+                Due,
+                Get(Lookup),
+                ask.clone(),
+                Later(HOUR),
+                Get(Lookup),
+            ],
+        ),
+        (
+            KEYED,
+            &[Later(HOUR), Get(Submit), ask.clone(), Earlier(HOUR), Due, Idle, Is(OutcomeUnknown), Later(HOUR), Idle],
+        ),
+    ] {
+        Story::new(contract).play(story);
     }
     // A lease in hand, seen from a day later and a day earlier.
     for contract in [NONE, KEYED] {

@@ -304,7 +304,7 @@ struct Stopping {
 }
 
 impl Storage for Stopping {
-    fn sharing(&self) -> Sharing {
+    fn sharing(&self) -> Result<Sharing, String> {
         self.files.sharing()
     }
 

@@ -223,8 +223,8 @@ pub struct Mounted {
 }
 
 impl Storage for Mounted {
-    fn sharing(&self) -> Sharing {
-        self.disk.state().sharing.unwrap()
+    fn sharing(&self) -> Result<Sharing, String> {
+        Ok(self.disk.state().sharing.unwrap())
     }
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {

@@ -134,6 +134,39 @@ fn every_attempt_of_one_operation_carries_the_same_key() {
     assert!(story.tasks.iter().all(|task| task.provider_key == stored));
 }
 
+/// Incident 13: whichever of an operation's attempts are kept, the one in hand is among them.
+#[test]
+fn an_attempt_is_kept_while_a_worker_has_it_in_hand_whatever_the_clock_does() {
+    let world = World::new();
+    let mut client = world.client();
+    client.start("k");
+    for number in 0..100 {
+        // Ids are made of the time, and a worker that is restarted has not seen how late it was.
+        if number % 40 == 39 {
+            world.clock.step_back(2 * HOUR);
+            client = world.client();
+        }
+        world.clock.advance(130 * SECOND);
+        let task = loop {
+            match client.claim(ASKED).tasks.pop() {
+                Some(task) => break task,
+                None => world.clock.advance(10 * SECOND),
+            }
+        };
+        let state = client.settle(&task, &accepted()).state;
+        assert_eq!(state, Running, "{number}");
+    }
+    assert_eq!(client.verify(), Vec::<String>::new());
+
+    // An attempt in hand that is not there is damage.
+    client.start("other");
+    client.take(ASKED);
+    drop(client);
+    world.db.sql("DELETE FROM attempts WHERE settled_at IS NULL");
+    let wrong = world.client().verify();
+    assert!(wrong.len() == 1 && wrong[0].ends_with("has an attempt in hand that is not there"), "{wrong:?}");
+}
+
 /// Of a later contract only what is weaker counts, and what is no longer vouched for proves nothing: neither when a task
 /// is handed out nor when it is settled.
 #[test]

@@ -6,7 +6,7 @@ use crate::outbox_harness::Move::*;
 use crate::outbox_harness::*;
 use host_example::Observation::Absent;
 use host_example::Step::{Lookup, Submit};
-use host_example::types::RefusalCode::Denied;
+use host_example::types::RefusalCode::{Denied, NotFound, Unconfirmed};
 use host_example::types::State::*;
 use host_example::{ProviderContract, Restoration};
 use serde_json::{Value, json};
@@ -212,13 +212,33 @@ fn what_the_copy_says_was_sent_is_sent_again_under_its_key_or_looked_up() {
     marked(NONE, &[Get(Submit), See(finished(), Succeeded)], &[Is(Succeeded), Later(DAY), Idle]);
 }
 
+/// What is not there may have been in what was lost, whoever asks and for whatever.
+#[test]
+fn nothing_is_said_to_be_absent_from_a_restored_copy() {
+    let world = World::new();
+    let mut client = world.client();
+    client.mark_restored();
+    let lost = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+    for tool in ["get_operation", "cancel_operation"] {
+        assert_refused(&client.call(tool, &json!({ "operation_id": lost })), "unconfirmed");
+    }
+    assert_eq!(client.resolve(lost, true, None).unwrap_err().code, Unconfirmed);
+
+    client.accept().unwrap();
+    assert_refused(&client.call("cancel_operation", &json!({ "operation_id": lost })), "not_found");
+    assert_eq!(client.resolve(lost, true, None).unwrap_err().code, NotFound);
+}
+
 /// The operator's word: nothing was lost. What something else made doubtful stays so.
 #[test]
 fn accepting_makes_unsent_again_what_the_mark_alone_made_doubtful() {
     for (contract, before, between, after) in [
         (NONE, &[][..], &[][..], &[Is(Accepted), Get(Submit), See(finished(), Succeeded)][..]),
         (BOTH, &[], &[Get(Lookup), See(unclear(), Running)], &[Is(Accepted), Get(Submit)]),
-        (NONE, &[], &[Cancel(CancelRequested)], &[Idle, Is(Cancelled)]),
+        // `cancelled` would be said of what may have been done in the time that was lost.
+        (NONE, &[], &[Cancel(CancelRequested)], &[Is(CancelRequested), Idle, Is(OutcomeUnknown)]),
+        (BOTH, &[], &[Cancel(CancelRequested)], &[Get(Lookup), See(finished(), Succeeded)]),
         (BOTH, &[], &[Get(Lookup), See(accepted(), Running)], &[Is(Running), Due, Get(Lookup)]),
         (BOTH, &[], &[Get(Lookup), See(finished(), Succeeded)], &[Is(Succeeded), Idle]),
         // A worker asks at this moment.

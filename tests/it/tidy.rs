@@ -45,7 +45,7 @@ fn walk(folder: &Path, paths: &mut Vec<String>) {
     }
 }
 
-const PROSE: &[&str] = &[".rs", ".md", ".wit", ".toml", ".sql", ".py", ".sh"];
+const PROSE: &[&str] = &[".rs", ".md", ".wit", ".toml", ".sql", ".py", ".mjs", ".sh"];
 
 /// Every line that is found, as `path:number: line`.
 fn lines(endings: &[&str], is_found: impl Fn(&str, &str) -> bool) -> Vec<String> {

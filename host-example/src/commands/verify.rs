@@ -1,9 +1,8 @@
 //! `verify`: whether the database is whole.
 
-use super::{Failure, Options, operator};
+use super::{Failure, Options, operator, say};
 use crate::Limits;
 use clap::Args;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Checks the database: SQLite's integrity check, and one receipt to every effect.
@@ -20,10 +19,10 @@ impl Verify {
     pub fn run(&self, options: &Options) -> Result<ExitCode, Failure> {
         let storage = options.existing()?;
         let operator = operator("maintain");
-        let mut instance = options.host(Limits::default())?.instance(move |_| Some(operator.clone()), storage)?;
+        let mut instance = options.host(Limits::operator())?.instance(move |_| Some(operator.clone()), storage)?;
         let wrong = instance.verify()?.map_err(|refusal| Failure::refused(&refusal))?;
         let verdict = if wrong.is_empty() { "ok".to_owned() } else { wrong.join("\n") };
-        writeln!(io::stdout(), "{verdict}")?;
+        say(verdict)?;
         Ok(ExitCode::from(u8::from(!wrong.is_empty())))
     }
 }

@@ -1,9 +1,8 @@
 //! `backup`: a copy as of the last commit.
 
 use clap::Args;
-use host_example::commands::{Failure, Options, operator};
+use host_example::commands::{Failure, Options, operator, say};
 use host_example::{CopyError, Files, Limits};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,7 +22,7 @@ impl Backup {
     pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
         let files = options.existing()?;
         copy(options, &files, options.database()?, &self.file)?;
-        writeln!(io::stdout(), "{} is a copy of {}", self.file.display(), options.database()?.display())?;
+        say(format_args!("{} is a copy of {}", self.file.display(), options.database()?.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -36,7 +35,7 @@ pub fn copy(options: &Options, files: &Files, from: &Path, to: &Path) -> Result<
         match files.copy(to, WAIT) {
             Err(CopyError::Unsettled(_)) => {
                 let mut opener =
-                    options.host(Limits::default())?.instance(|_| Some(operator("maintain")), Files::shared(from)?)?;
+                    options.host(Limits::operator())?.instance(|_| Some(operator("maintain")), Files::shared(from)?)?;
                 opener.restored()?.map_err(|refusal| Failure::refused(&refusal))?;
             }
             result => return Ok(result?),

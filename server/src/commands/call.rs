@@ -36,6 +36,7 @@ const ATTEMPT: Duration = Duration::from_secs(8);
 /// What of a reply the policy looks at.
 #[derive(Deserialize)]
 struct Advice {
+    code: String,
     retryable: bool,
     retry_after_ms: Option<u64>,
 }
@@ -65,7 +66,7 @@ impl Call {
             let pause = pauses.next().unwrap_or(Duration::from_secs(1));
             match retry::next(outcome, attempt, self.attempts, left(), pause) {
                 Verdict::Again { after } => {
-                    in_doubt |= outcome == Outcome::Lost;
+                    in_doubt |= outcome.is_in_doubt();
                     info!(attempt, ?after, "no answer yet: made again with the same key");
                     sleep(after);
                 }
@@ -99,9 +100,11 @@ fn once(host: &Host, caller: &Principal, database: &Path, call: &Prepared) -> Re
 fn outcome(result: &wasmtime::Result<Reply>) -> Outcome {
     let Ok(reply) = result else { return Outcome::Lost };
     match serde_json::from_str(&reply.body) {
-        Ok(Advice { retryable, retry_after_ms }) if reply.refused => {
-            Outcome::Refused { retryable, retry_after: retry_after_ms.map(Duration::from_millis) }
-        }
+        Ok(Advice { code, retryable, retry_after_ms }) if reply.refused => Outcome::Refused {
+            retryable,
+            retry_after: retry_after_ms.map(Duration::from_millis),
+            in_doubt: code == "unconfirmed",
+        },
         _ => Outcome::Answered,
     }
 }

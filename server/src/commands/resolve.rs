@@ -3,8 +3,7 @@
 use crate::worker::state_name;
 use clap::{Args, ValueEnum};
 use host_example::Limits;
-use host_example::commands::{Failure, Options, operator};
-use std::io::{self, Write};
+use host_example::commands::{Failure, Options, operator, say};
 use std::process::ExitCode;
 
 /// Records what a person found out about an operation whose outcome is unknown: what `get_operation` calls
@@ -37,7 +36,7 @@ impl Resolve {
         let happened = self.finding == Finding::Happened;
         let resolved = instance.resolve(&self.operation, happened, self.resource.as_deref())?;
         let operation = resolved.map_err(|refusal| Failure::refused(&refusal))?;
-        writeln!(io::stdout(), "{} {}", operation.operation_id, state_name(operation.state))?;
+        say(format_args!("{} {}", operation.operation_id, state_name(operation.state)))?;
         Ok(ExitCode::SUCCESS)
     }
 }

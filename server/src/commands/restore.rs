@@ -2,11 +2,10 @@
 
 use super::backup::copy;
 use clap::Args;
-use host_example::commands::{Failure, Options, operator};
+use host_example::commands::{Failure, Options, operator, say};
 use host_example::{Files, Instance, Limits, Restoration};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,13 +59,12 @@ impl Restore {
             restoration
         };
         copy(options, &Files::shared(&draft.0)?, &draft.0, database)?;
-        writeln!(
-            io::stdout(),
+        say(format_args!(
             "{} is restored. {}\nAccept it with `counterfoil --db {} restored --accept`.",
             database.display(),
             meaning(restoration),
             database.display()
-        )?;
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -87,7 +85,7 @@ impl Restored {
                 format!("restored since {}. {}", humantime::format_rfc3339_millis(since), meaning(restoration))
             }
         };
-        writeln!(io::stdout(), "{text}")?;
+        say(text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -99,7 +97,7 @@ fn meaning(Restoration { unfinished, .. }: Restoration) -> String {
 }
 
 fn instance(options: &Options, database: &Path) -> Result<Instance, Failure> {
-    let host = options.host(Limits::default())?;
+    let host = options.host(Limits::operator())?;
     Ok(host.instance(|_| Some(operator("maintain")), Files::shared(database)?)?)
 }
 
@@ -113,7 +111,7 @@ struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        for ending in ["", "-journal"] {
+        for ending in ["", "-journal", "-lock"] {
             drop(fs::remove_file(beside(&self.0, ending)));
         }
     }

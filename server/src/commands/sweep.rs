@@ -2,8 +2,7 @@
 
 use clap::Args;
 use host_example::Limits;
-use host_example::commands::{Failure, Options, operator};
-use std::io::{self, Write};
+use host_example::commands::{Failure, Options, operator, say};
 use std::process::ExitCode;
 use tracing::info;
 
@@ -19,7 +18,7 @@ pub struct Sweep {
 impl Sweep {
     pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
         let files = options.existing()?;
-        let mut instance = options.host(Limits::default())?.instance(|_| Some(operator("maintain")), files)?;
+        let mut instance = options.host(Limits::operator())?.instance(|_| Some(operator("maintain")), files)?;
         let mut swept = 0_u64;
         loop {
             let step = instance.sweep(self.step)?.map_err(|refusal| {
@@ -33,7 +32,7 @@ impl Sweep {
             }
             info!(swept, "sweeping");
         }
-        writeln!(io::stdout(), "receipts swept: {swept}")?;
+        say(format_args!("receipts swept: {swept}"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -15,7 +15,7 @@ use host_example::{Observation, Step, Task};
 use reqwest::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url, redirect, retry};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 
@@ -103,10 +103,10 @@ impl Provider {
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() <= MAX_BODY => body.extend_from_slice(&chunk),
-                Ok(Some(_)) => return Observation::Unclear(format!("{status} with more than {MAX_BODY} bytes")),
                 Ok(None) => break,
                 // What a status alone says, it says without a body.
-                Err(_) if !status.is_success() => break,
+                Ok(Some(_)) | Err(_) if !status.is_success() => break,
+                Ok(Some(_)) => return Observation::Unclear(format!("{status} with more than {MAX_BODY} bytes")),
                 Err(error) => return Observation::Unclear(reason(&error)),
             }
         }
@@ -120,7 +120,9 @@ impl Provider {
 
 /// What an answer means.
 fn understand(step: Step, status: StatusCode, pause: Option<u32>, body: &[u8]) -> Observation {
-    let deployment = serde_json::from_slice::<Deployment>(body).ok();
+    // An object, and not its values in a row, which serde would take as well.
+    let object = serde_json::from_slice::<Map<String, Value>>(body).ok();
+    let deployment = object.and_then(|object| Deployment::deserialize(Value::Object(object)).ok());
     let said = |status| match deployment.as_ref().and_then(|deployment| deployment.detail.as_deref()) {
         Some(detail) => format!("{status}: {detail}"),
         None => format!("{status}"),

@@ -100,7 +100,7 @@ fn each_answer_to_a_submission_is_taken_for_no_more_than_it_says() {
         (answer("200 OK", "", "<html>Welcome</html>"), "unclear", "outcome-unknown"),
         (answer("204 No Content", "", ""), "unclear", "outcome-unknown"),
         (answer("200 OK", "", &long), "unclear", "outcome-unknown"),
-        (answer("403 Forbidden", "", &long), "unclear", "outcome-unknown"),
+        (answer("200 OK", "", r#"["dep-1","succeeded",null]"#), "unclear", "outcome-unknown"),
         (away, "unclear", "outcome-unknown"),
         (again, "unclear", "outcome-unknown"),
         (String::new(), "unclear", "outcome-unknown"),
@@ -117,6 +117,9 @@ fn each_answer_to_a_submission_is_taken_for_no_more_than_it_says() {
         // Nothing was done, and it asks for a pause.
         (answer("429 Too Many Requests", "Retry-After: 1\r\n", ""), "throttled", "succeeded"),
         (bare("429 Too Many Requests"), "throttled", "succeeded"),
+        // A status says the same whatever comes after it.
+        (answer("429 Too Many Requests", "", &long), "throttled", "succeeded"),
+        (answer("403 Forbidden", "", &long), "rejected", "failed"),
         (answer("503 Service Unavailable", "Retry-After: 1\r\n", ""), "throttled", "succeeded"),
         // It is refused for good.
         (bare("400 Bad Request"), "rejected", "failed"),

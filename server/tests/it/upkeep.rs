@@ -192,7 +192,11 @@ fn a_database_is_restored_only_where_there_is_none() {
     }
     let mut names: Vec<_> = fs::read_dir(world.file("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["copy.db", "test.db", "test.db-journal"], "nothing is left of a restoration that failed");
+    assert_eq!(
+        names,
+        ["copy.db", "test.db", "test.db-journal", "test.db-lock"],
+        "nothing is left of a restoration that failed"
+    );
     fs::write(world.file("text"), "no database").unwrap();
     assert_ne!(restore(&restored, &world.beside("text")).code, 0);
     assert!(!restored.path().exists());

@@ -131,7 +131,7 @@ pub(super) fn insert_attempt(connection: &Connection, task: &Task, now: Timestam
             "DELETE FROM attempts WHERE attempt_id IN (
                SELECT attempt_id FROM attempts
                WHERE operation_id = ?1 AND (step <> 'submit' OR observation IN ('not-sent', 'throttled'))
-               ORDER BY attempt_id DESC LIMIT -1 OFFSET ?2)",
+               ORDER BY number DESC LIMIT -1 OFFSET ?2)",
         )?
         .execute((&task.operation_id, KEPT))?;
     Ok(())

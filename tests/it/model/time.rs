@@ -7,7 +7,7 @@
 use super::scene::{AGES, Move, Moves, NOW, Phase, Scene, reading};
 use super::world::{LEASE, TICK, World};
 use counterfoil::Timestamp;
-use counterfoil::engine::operation::{Operation, Step};
+use counterfoil::engine::operation::{Operation, Sent, Step};
 
 /// A worker that has not settled so long after its claim never will.
 const PATIENCE: u64 = TICK;
@@ -62,7 +62,7 @@ impl World {
         }
         let at_least = |at: &mut Timestamp, least| *at = (*at).max(Timestamp::from_milliseconds(least));
         at_least(&mut operation.clock, clock);
-        if let Some(sent) = &mut operation.sent {
+        if let Some(sent) = operation.sent.as_mut().filter(|sent| **sent != Sent::UNTOLD) {
             at_least(&mut sent.first, first);
             at_least(&mut sent.last, last);
             if after.is_none() {
@@ -100,7 +100,7 @@ impl World {
         let older = |at: &mut Timestamp| *at = Timestamp::from_milliseconds(at.milliseconds() - TICK);
         let operation = &mut after.operation;
         older(&mut operation.clock);
-        if let Some(sent) = &mut operation.sent {
+        if let Some(sent) = operation.sent.as_mut().filter(|sent| **sent != Sent::UNTOLD) {
             older(&mut sent.first);
             older(&mut sent.last);
         }
