@@ -1,12 +1,13 @@
 //! The repository's chores, on a machine with rustup's toolchain, a C compiler for the machine itself, and python3.
 //! Each command first sets up what it needs.
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs, process};
 
 mod demo;
+mod hosts;
 mod setup;
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -18,8 +19,11 @@ enum Cli {
     Setup,
     /// Build the component and print its path as the last line.
     Component {
-        #[command(subcommand)]
-        world: Option<World>,
+        #[arg(value_enum, default_value = "service")]
+        world: World,
+        /// Build the tools alone, for any runtime with WASI 0.2: with the adapter of `standalone`.
+        #[arg(long, conflicts_with = "world")]
+        standalone: bool,
     },
     /// Build the program `host-example` and print its path as the last line.
     Host,
@@ -33,11 +37,14 @@ enum Cli {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Put hosts that others wrote into the target folder (wasmtime-py, the wasmtime program, jco; needs Node 20 with npm), and
+    /// try the standalone component under each.
+    Hosts,
 }
 
-#[derive(Clone, Copy, Subcommand)]
+#[derive(Clone, Copy, ValueEnum)]
 enum World {
-    /// The tools, and what only a host may call (the default).
+    /// The tools, and what only a host may call.
     Service,
     /// The tools alone, for hosts that show every export to a model.
     Tools,
@@ -59,7 +66,8 @@ fn run(cli: Cli) -> Result<()> {
     setup::run()?;
     match cli {
         Cli::Setup => println!("ready"),
-        Cli::Component { world } => println!("{}", component(world.unwrap_or(World::Service))?.display()),
+        Cli::Component { standalone: true, .. } => println!("{}", standalone()?.display()),
+        Cli::Component { world, .. } => println!("{}", component(world)?.display()),
         Cli::Host => println!("{}", program("host-example")?.display()),
         Cli::Server => println!("{}", program("counterfoil")?.display()),
         Cli::Demo => {
@@ -67,20 +75,23 @@ fn run(cli: Cli) -> Result<()> {
             demo::run(&program("counterfoil")?)?;
         }
         Cli::Test { arguments } => {
-            for world in [World::Service, World::Tools, World::Test] {
+            for world in [World::Service, World::Test] {
                 component(world)?;
             }
+            standalone()?;
             program("host-example")?;
             execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }
+        Cli::Hosts => hosts::run(&standalone()?)?,
     }
     Ok(())
 }
 
+/// As a cdylib alone, since Cargo does not optimise across crates for a library that is an rlib as well.
+const LIBRARY: [&str; 6] = ["rustc", "--lib", "--crate-type", "cdylib", "--profile", "component"];
+
 /// Builds the component for one world and returns where it is.
 fn component(world: World) -> Result<PathBuf> {
-    // As a cdylib alone, since Cargo does not optimise across crates for a library that is an rlib as well.
-    const LIBRARY: [&str; 6] = ["rustc", "--lib", "--crate-type", "cdylib", "--profile", "component"];
     let target = target_folder()?;
     // Cargo gives every build of one library the same file name, whatever its features, and takes the file of one for
     // that of another. So each has a folder of its own.
@@ -101,10 +112,26 @@ fn component(world: World) -> Result<PathBuf> {
         ),
     };
     execute(cargo.args(["--target", setup::TARGET]))?;
-    let kept = target.join(kept);
+    keep(&built, target.join(kept))
+}
+
+/// Builds the component for hosts that offer WASI 0.2 alone, and returns where it is.
+fn standalone() -> Result<PathBuf> {
+    let tools = component(World::Tools)?;
+    let target = target_folder()?;
+    execute(cargo(&LIBRARY).args(["--package", "counterfoil-standalone", "--target", setup::TARGET]))?;
+    let adapter = target.join("wasm32-wasip2/component/counterfoil_standalone.wasm");
+    let adapter = keep(&adapter, target.join("counterfoil-adapter.wasm"))?;
+    let plugged = target.join("counterfoil-standalone.wasm");
+    let mut plug = cargo(&["run", "--quiet", "--package", "counterfoil-standalone", "--"]);
+    execute(plug.args([&tools, &adapter]).arg("--output").arg(&plugged).args(["--wit", "wit"]))?;
+    Ok(plugged)
+}
+
+fn keep(built: &Path, kept: PathBuf) -> Result<PathBuf> {
     // A running program may be reading the file, so it is replaced as a whole.
     let copy = kept.with_extension(process::id().to_string());
-    fs::copy(&built, &copy)?;
+    fs::copy(built, &copy)?;
     fs::rename(&copy, &kept)?;
     Ok(kept)
 }

