@@ -144,7 +144,12 @@ impl Refusal {
     }
 
     pub(crate) fn no_caller() -> Self {
-        Self::new(Code::Denied, "The host named no caller.", false, "Sign in, then repeat the call with the same key.")
+        Self::new(
+            Code::Denied,
+            "The host named no caller.",
+            false,
+            "Sign in, or ask the operator to name a caller, then repeat the call with the same key.",
+        )
     }
 
     /// The host says why.
@@ -236,7 +241,7 @@ impl Refusal {
     pub(crate) fn unconfirmed() -> Self {
         Self::new(
             Code::Unconfirmed,
-            "Storage failed while the call was being committed: it may have committed or not.",
+            "Storage failed, or was lost to another instance, while the call was being committed: it may have committed or not.",
             true,
             "Repeat the call with the same key and arguments: it acts at most once.",
         )
@@ -259,9 +264,9 @@ impl Refusal {
 
     pub(crate) fn storage_failed() -> Self {
         Self::unavailable(
-            "The storage of the database failed.",
+            "The storage of the database failed, or was lost to another instance.",
             true,
-            "Repeat the call with the same key; if it fails again, ask an operator to look at the disk.",
+            "Repeat the call with the same key, on a new instance; if it fails again, ask an operator to look at the disk.",
         )
     }
 

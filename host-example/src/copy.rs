@@ -61,7 +61,7 @@ impl Files {
         let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
         let copy = new.map_err(|error| at(&partial, error))?;
         let stored = self.fill(copy, database).map_err(|error| at(&partial, error)).and_then(|()| {
-            // Of standalone components, whom our lock does not stop, the first thing that shows is theirs.
+            // Standalone components do not see our lock, but make theirs before they change anything.
             self.refuse_standalone().map_err(CopyError::Open)?;
             rename_to_new(&partial, &to).map_err(|error| at(&to, error))?;
             let stored = File::open(to.parent().unwrap_or(Path::new("/"))).and_then(|folder| folder.sync_all());

@@ -15,9 +15,15 @@ impl Guest for Adapter {
     fn current(_: u32) -> Option<Principal> {
         // The first that every call asks, whatever it does.
         files::begin_call();
-        let permissions = variable(PERMISSIONS)?;
-        let permissions = permissions.split(',').map(|name| name.trim().to_owned()).collect();
-        Some(Principal { workspace: variable(WORKSPACE)?, subject: variable(SUBJECT)?, permissions })
+        let [subject, workspace, permissions] = [SUBJECT, WORKSPACE, PERMISSIONS].map(|name| {
+            let value = variable(name);
+            if value.is_none() {
+                eprintln!("counterfoil: {name} is not set, or empty: every call is denied");
+            }
+            value
+        });
+        let permissions = permissions?.split(',').map(|name| name.trim().to_owned()).collect();
+        Some(Principal { workspace: workspace?, subject: subject?, permissions })
     }
 }
 

@@ -5,19 +5,19 @@
 //! |---|---|
 //! | remove the copies of earlier takers | one that was overtaken here could still put its own in place |
 //! | copy the log, the journal, then the database, and sync the copies | |
-//! | rename the copies over the originals, in the same order | a database that is changed late is put right by a journal that is not; a journal that is emptied late would put nothing right |
+//! | copy again what has become another length meanwhile | a late commit empties the journal: a part of it would undo a part of what it belongs to |
+//! | rename the copies over the originals, in the same order | what is in place in between has the same content |
 //! | sync the folder | a power cut must not bring back what was changed late |
 //!
-//! The token is looked at on the way and at the end. A taker that is overtaken finds its copy gone, or is not the last to
-//! rename: whatever is in place by then is a copy of the same content.
+//! The token is looked at on the way and at the end. A taker that is overtaken finds its copy gone; so may, rarely, the rightful
+//! one, if the other was just about to begin. Then the lock stays held, and the next one raises the fence.
 
+use crate::bindings::exports::counterfoil::tools::storage::Part;
 use crate::files::name;
 use crate::folder;
 use crate::lock::{Lock, Lost};
 use wasip2::filesystem::types::{Descriptor, DescriptorFlags, ErrorCode, OpenFlags, PathFlags};
 use wasip2::random::random::get_random_u64;
-
-use crate::bindings::exports::counterfoil::tools::storage::Part;
 
 pub enum FenceError {
     /// Somebody took the lock over meanwhile.
@@ -40,24 +40,41 @@ impl From<ErrorCode> for FenceError {
 
 const COPY: &str = "copy.";
 const CHUNK: u64 = 1 << 18;
+/// How much is written before it is synced, and the lock renewed: a sync of all at once may take longer than a lease.
+const SYNC: u64 = 16 << 20;
 
 /// Gives the database in this folder new files. The lock is held.
 pub fn raise(lock: &mut Lock, parent: &Descriptor) -> Result<(), FenceError> {
+    lock.check()?;
     remove_copies(lock)?;
     let nonce = get_random_u64();
-    let mut copies = Vec::new();
-    for (number, part) in [Part::Wal, Part::Journal, Part::Database].into_iter().enumerate() {
-        let original = match parent.open_at(PathFlags::empty(), name(part), OpenFlags::empty(), DescriptorFlags::READ) {
-            Err(ErrorCode::NoEntry) => continue,
-            original => original?,
-        };
-        let copy = format!("{COPY}{number}.{nonce:016x}");
-        fill(lock, &copy, &original)?;
-        copies.push((copy, name(part)));
+    let copies =
+        [Part::Wal, Part::Journal, Part::Database].map(|part| (format!("{COPY}{}.{nonce:016x}", name(part)), part));
+    let raised = copy_all(lock, parent, &copies);
+    if raised.is_err() {
+        for (copy, _) in &copies {
+            // Those that are there would only take up room.
+            let _gone = lock.folder().unlink_file_at(copy);
+        }
+    }
+    raised
+}
+
+fn copy_all(lock: &mut Lock, parent: &Descriptor, copies: &[(String, Part)]) -> Result<(), FenceError> {
+    let mut there = Vec::new();
+    for (copy, part) in copies {
+        match parent.open_at(PathFlags::empty(), name(*part), OpenFlags::empty(), DescriptorFlags::READ) {
+            Err(ErrorCode::NoEntry) => {}
+            original => {
+                let original = original?;
+                while !fill(lock, copy, &original)? {}
+                there.push((copy, name(*part)));
+            }
+        }
     }
     lock.check()?;
-    for (copy, name) in copies {
-        match lock.folder().rename_at(&copy, parent, name) {
+    for (copy, name) in there {
+        match lock.folder().rename_at(copy, parent, name) {
             Err(ErrorCode::NoEntry) => return Err(FenceError::Lost),
             renamed => renamed?,
         }
@@ -67,30 +84,45 @@ pub fn raise(lock: &mut Lock, parent: &Descriptor) -> Result<(), FenceError> {
 }
 
 pub fn remove_copies(lock: &Lock) -> Result<(), ErrorCode> {
-    for copy in lock.names()?.iter().filter(|name| name.starts_with(COPY)) {
-        match lock.folder().unlink_file_at(copy) {
-            Ok(()) | Err(ErrorCode::NoEntry) => {}
-            Err(error) => return Err(error),
+    loop {
+        // Something was just renamed: look again.
+        let Some(names) = lock.names()? else { continue };
+        for copy in names.iter().filter(|name| name.starts_with(COPY)) {
+            match lock.folder().unlink_file_at(copy) {
+                Ok(()) | Err(ErrorCode::NoEntry) => {}
+                Err(error) => return Err(error),
+            }
         }
+        return Ok(());
     }
-    Ok(())
 }
 
-fn fill(lock: &mut Lock, name: &str, original: &Descriptor) -> Result<(), FenceError> {
-    let flags = OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-    let copy = lock.folder().open_at(PathFlags::empty(), name, flags, DescriptorFlags::WRITE)?;
-    let mut offset = 0;
+/// Copies the file. False if it has become shorter or longer meanwhile: whoever was overtaken has one late change, so that
+/// happens once.
+fn fill(lock: &mut Lock, name: &str, original: &Descriptor) -> Result<bool, FenceError> {
+    let copy = lock.folder().open_at(PathFlags::empty(), name, OpenFlags::CREATE, DescriptorFlags::WRITE)?;
+    copy.set_size(0)?;
+    let (mut offset, mut unsynced) = (0, 0);
     loop {
         lock.check()?;
         let (bytes, is_end) = original.read(CHUNK, offset)?;
         let mut written = 0;
         while written < bytes.len() {
-            written += copy.write(&bytes[written..], offset + written as u64)? as usize;
+            match copy.write(&bytes[written..], offset + written as u64)? {
+                0 => return Err(ErrorCode::Io.into()),
+                more => written += more as usize,
+            }
         }
         offset += written as u64;
+        unsynced += written as u64;
         if is_end || bytes.is_empty() {
             break;
         }
+        if unsynced >= SYNC {
+            copy.sync_data()?;
+            unsynced = 0;
+        }
     }
-    Ok(copy.sync()?)
+    copy.sync()?;
+    Ok(original.stat()?.size == offset)
 }

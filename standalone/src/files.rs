@@ -24,6 +24,8 @@ pub fn name(part: Part) -> &'static str {
 struct Store {
     folder: Descriptor,
     lock: Lock,
+    /// Whether a change or a sync failed. What was to be stored may be gone from memory, so no later sync proves anything.
+    failed: bool,
 }
 
 thread_local! {
@@ -49,7 +51,7 @@ impl Guest for Adapter {
             if store.is_none() {
                 let folder = folder::find()?;
                 let lock = Lock::open(&folder, LOCK, name(Part::Database))?;
-                *store = Some(Store { folder, lock });
+                *store = Some(Store { folder, lock, failed: false });
             }
             Ok(Sharing::Shared)
         })
@@ -60,7 +62,7 @@ impl Guest for Adapter {
             let exists = match store.folder.stat_at(PathFlags::empty(), name(part)) {
                 Ok(stat) => stat.size > 0,
                 Err(ErrorCode::NoEntry) => false,
-                Err(error) => return Err(reason("look for", error)),
+                Err(error) => return Err(io("look for", error)),
             };
             // What another holder's file is like says nothing about ours.
             store.sees_its_own()?;
@@ -96,7 +98,13 @@ impl Store {
 
     /// While the lock is held: whether what was just found by name is what this holder's files are.
     fn sees_its_own(&mut self) -> Result<(), Error> {
-        if self.lock.is_held() { self.owns() } else { Ok(()) }
+        if self.lock.generation().is_some() { self.owns() } else { Ok(()) }
+    }
+
+    /// Whoever takes the lock over writes everything anew, in new files.
+    fn fail(&mut self) -> Error {
+        self.failed = true;
+        Error::Io
     }
 
     fn owns(&mut self) -> Result<(), Error> {
@@ -106,8 +114,6 @@ impl Store {
         })
     }
 }
-
-const WRITE: &str = "write";
 
 pub struct OpenPart {
     part: Part,
@@ -124,53 +130,28 @@ struct Opened {
 
 impl OpenPart {
     /// Does something with the file, which is opened anew if the lock was taken over since.
-    fn with<T>(
-        &self,
-        what: &str,
-        work: impl FnOnce(&Descriptor, &mut Store) -> Result<T, Failure>,
-    ) -> Result<T, Error> {
+    fn with<T>(&self, work: impl FnOnce(&Descriptor, &mut Store) -> Result<T, Error>) -> Result<T, Error> {
         with(|store| {
             let mut opened = self.opened.borrow_mut();
             let generation = store.lock.generation();
             if generation.is_some() && opened.generation != generation {
-                let file = store.open(self.part, OpenFlags::empty()).map_err(|error| reason("open", error))?;
+                let file = store.open(self.part, OpenFlags::empty()).map_err(|error| io("open", error))?;
                 store.owns()?;
                 *opened = Opened { file, generation };
             }
-            work(&opened.file, store).map_err(|failure| match failure {
-                Failure::Lost(error) => error,
-                // On an open file nothing but a write can fail and leave things as they were.
-                Failure::Disk(error) => match reason(what, error) {
-                    Error::NoSpace if what == WRITE => Error::NoSpace,
-                    _ => Error::Io,
-                },
+            work(&opened.file, store)
+        })
+    }
+
+    /// Changes the file after a look at the lock. Only for want of room can a change fail and leave things as they were.
+    fn change<T>(&self, what: &str, change: impl FnOnce(&Descriptor) -> Result<T, ErrorCode>) -> Result<T, Error> {
+        self.with(|file, store| {
+            store.owns()?;
+            change(file).map_err(|error| match reason(what, error) {
+                Error::NoSpace => Error::NoSpace,
+                _ => store.fail(),
             })
         })
-    }
-
-    /// Changes the file after a look at the lock.
-    fn change<T>(&self, what: &str, change: impl FnOnce(&Descriptor) -> Result<T, ErrorCode>) -> Result<T, Error> {
-        self.with(what, |file, store| {
-            store.owns()?;
-            Ok(change(file)?)
-        })
-    }
-}
-
-enum Failure {
-    Lost(Error),
-    Disk(ErrorCode),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Failure::Lost(error)
-    }
-}
-
-impl From<ErrorCode> for Failure {
-    fn from(error: ErrorCode) -> Self {
-        Failure::Disk(error)
     }
 }
 
@@ -180,17 +161,15 @@ impl GuestFile for OpenPart {
     }
 
     fn read(&self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
-        self.with("read", |file, _| {
+        self.with(|file, store| {
+            store.lock.keep();
             let length = length as usize;
             let mut bytes = Vec::new();
             loop {
-                let (more, is_end) = file.read((length - bytes.len()) as u64, offset + bytes.len() as u64)?;
+                let (left, from) = ((length - bytes.len()) as u64, offset + bytes.len() as u64);
+                let (more, is_end) = file.read(left, from).map_err(|error| io("read", error))?;
                 let is_end = is_end || more.is_empty();
-                if bytes.is_empty() {
-                    bytes = more;
-                } else {
-                    bytes.extend(more);
-                }
+                bytes.extend(more);
                 if is_end || bytes.len() >= length {
                     return Ok(bytes);
                 }
@@ -201,7 +180,10 @@ impl GuestFile for OpenPart {
     fn write(&self, mut offset: u64, bytes: Vec<u8>) -> Result<(), Error> {
         let mut bytes = bytes.as_slice();
         while !bytes.is_empty() {
-            let written = self.change(WRITE, |file| file.write(bytes, offset))?;
+            let written = self.change("write", |file| match file.write(bytes, offset)? {
+                0 => Err(ErrorCode::Io),
+                written => Ok(written),
+            })?;
             bytes = bytes.get(written as usize..).ok_or(Error::Io)?;
             offset += written;
         }
@@ -209,24 +191,31 @@ impl GuestFile for OpenPart {
     }
 
     fn size(&self) -> Result<u64, Error> {
-        self.with("measure", |file, _| Ok(file.stat()?.size))
+        self.with(|file, _| Ok(file.stat().map_err(|error| io("measure", error))?.size))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.change("cut", |file| file.set_size(size))?;
+        self.change("cut", |file| file.set_size(size)).map_err(|_| Error::Io)?;
         // It may have been the commit: that the lock was held after it, too, makes it one.
         with(Store::owns)
     }
 
     fn sync(&self) -> Result<(), Error> {
-        self.with("sync", |file, store| {
-            store.sees_its_own()?;
-            file.sync_data()?;
-            if self.has_new_entry.get() {
-                folder::sync(&store.folder)?;
-                self.has_new_entry.set(false);
+        self.with(|file, store| {
+            if store.failed {
+                return Err(Error::Io);
             }
-            Ok(store.sees_its_own()?)
+            store.sees_its_own()?;
+            let mut synced = file.sync_data();
+            if self.has_new_entry.get() {
+                synced = synced.and_then(|()| folder::sync(&store.folder));
+            }
+            if let Err(error) = synced {
+                reason("sync", error);
+                return Err(store.fail());
+            }
+            self.has_new_entry.set(false);
+            store.sees_its_own()
         })
     }
 
@@ -238,7 +227,7 @@ impl GuestFile for OpenPart {
                 return Ok(held);
             }
             let taken = if held == LockLevel::None {
-                store.lock.acquire(&store.folder).map_err(|error| reason("lock", error))?
+                store.lock.acquire(&store.folder).map_err(|error| io("lock", error))?
             } else {
                 match store.lock.check() {
                     Ok(()) => true,
@@ -284,10 +273,10 @@ impl OpenPart {
 
     fn release(&self) {
         if self.held.get() != LockLevel::None {
-            STORE.with_borrow_mut(|store| {
-                if let Some(store) = store {
-                    store.lock.release();
-                }
+            STORE.with_borrow_mut(|store| match store {
+                Some(store) if store.failed => store.lock.abandon(),
+                Some(store) => store.lock.release(),
+                None => {}
             });
         }
     }
@@ -297,6 +286,11 @@ impl Drop for OpenPart {
     fn drop(&mut self) {
         self.release();
     }
+}
+
+fn io(what: &str, error: ErrorCode) -> Error {
+    reason(what, error);
+    Error::Io
 }
 
 /// The component is told the kind, the operator's log the rest.

@@ -16,6 +16,7 @@ pub fn find() -> Result<Descriptor, String> {
     let mut opened = get_directories();
     let Some(path) = variable(DIR) else {
         return match opened.len() {
+            0 => Err(format!("The host has opened no folder, in which {DIR} could name that of the database.")),
             1 => Ok(opened.remove(0).0),
             count => Err(format!("{DIR} must name the folder of the database: the host has opened {count} folders.")),
         };
@@ -43,8 +44,8 @@ fn below<'a>(name: &str, path: &'a str) -> Option<&'a str> {
     }
 }
 
-/// Opens a folder in a folder. Not to change it by this descriptor, in words: hosts take that from what they opened
-/// themselves, and some refuse the flag.
+/// Opens a folder in a folder. Without MUTATE_DIRECTORY: some hosts refuse the flag, and take the permission from what they
+/// opened themselves.
 pub fn open(folder: &Descriptor, path: &str) -> Result<Descriptor, ErrorCode> {
     folder.open_at(PathFlags::empty(), path, OpenFlags::DIRECTORY, DescriptorFlags::READ)
 }

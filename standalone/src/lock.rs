@@ -6,16 +6,18 @@
 //! |---|---|
 //! | the token is free | renamed to a name of one's own: of several, one succeeds |
 //! | it is held, under the same name for the time of a lease | taken over: renamed, then the fence |
-//! | its holder makes a change, a quarter of a lease after the last time | renewed: renamed to another name of its own |
+//! | its holder reads or changes anything, a quarter of a lease after the last time | renewed: renamed to another name of its own |
 //! | its holder finds it gone | lost: nothing more is changed by this holder |
 //! | the token is gone, by somebody's hand or a power cut | after the time of a lease, one is made that is to be taken over |
+//! | there are two, after a power cut | the one that was renamed less often is removed |
+//! | its holder's storage failed | it stays held: what was not stored is written anew by the fence of whoever takes it over |
 //!
 //! How long a lease is decides only how soon the work of a dead holder is taken up, and how often the copies are made for
 //! nothing.
 
 use crate::fence::{self, FenceError};
 use crate::folder;
-use crate::token::{Holder, Token};
+use crate::token::Token;
 use std::time::{Duration, Instant};
 use wasip2::filesystem::types::{Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags};
 use wasip2::random::random::get_random_u64;
@@ -65,10 +67,14 @@ impl Lock {
     ///
     /// A sentence for the caller and the operator.
     pub fn open(folder: &Descriptor, name: &str, database: &str) -> Result<Lock, String> {
+        let failed = |error: ErrorCode| {
+            let error = error.name();
+            format!(
+                "{name} cannot be opened or made ({error}): the folder of the database must be there, and writable."
+            )
+        };
         // Whoever makes it at the same moment may come first.
-        const TRIES: u32 = 3;
-        let failed = |error: ErrorCode| format!("The database's lock {name} cannot be opened: {}.", error.name());
-        for _ in 1..TRIES {
+        for _ in 0..2 {
             match folder.stat_at(PathFlags::empty(), name) {
                 Err(ErrorCode::NoEntry) => {
                     let is_new = folder.stat_at(PathFlags::empty(), database).is_err();
@@ -97,7 +103,7 @@ impl Lock {
     ///
     /// If the folder cannot be read, or the database not be copied: the lock is not held.
     pub fn acquire(&mut self, parent: &Descriptor) -> Result<bool, ErrorCode> {
-        let token = self.token()?;
+        let Some(token) = self.token()? else { return Ok(false) };
         let now = Instant::now();
         let since = match self.watched {
             Some((watched, since)) if watched == token => since,
@@ -106,8 +112,8 @@ impl Lock {
         self.watched = Some((token, since));
         let waited = now - since;
         match token {
-            Some(token) if token.holder == Holder::Nobody => self.take(token, token.taken()),
-            Some(token) if waited >= lease(token.holder) => {
+            Some(token) if token.unclean.is_none() => self.take(token, token.taken()),
+            Some(token) if waited >= lease(token) => {
                 if !self.take(token, token.taken_over())? {
                     return Ok(false);
                 }
@@ -126,6 +132,10 @@ impl Lock {
             None if waited >= LEASE => {
                 // Whose the copies are lost the lock with it, and a folder that is not empty keeps its name.
                 fence::remove_copies(self)?;
+                if self.names()?.is_some_and(|names| names.iter().any(|name| Token::parse(name).is_none())) {
+                    eprintln!("counterfoil: the folder {} has no lock in it, and other files: remove it", self.name);
+                    return Err(ErrorCode::NotEmpty);
+                }
                 make(parent, &self.name, Token::abandoned())?;
                 self.folder = folder::open(parent, &self.name)?;
                 self.losses += 1;
@@ -148,11 +158,6 @@ impl Lock {
         }
     }
 
-    /// Whether it is held, as far as is known.
-    pub fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
     /// Which files of the database are those of this holder: they are new after each takeover. None while it is not held.
     pub fn generation(&self) -> Option<Generation> {
         Some(Generation { losses: self.losses, takeovers: self.held?.token.takeovers })
@@ -163,7 +168,7 @@ impl Lock {
         let Some(Held { token, renewed, is_lost: false }) = self.held else { return Err(Lost) };
         let now = Instant::now();
         let is_ours = if now - renewed > LEASE / 4 {
-            let next = token.renewed();
+            let next = token.renamed();
             self.held = Some(Held { token: next, renewed: now, is_lost: false });
             self.rename(token, next).is_ok()
         } else {
@@ -173,6 +178,18 @@ impl Lock {
             held.is_lost = !is_ours;
         }
         if is_ours { Ok(()) } else { Err(Lost) }
+    }
+
+    /// Keeps the lock where nothing is changed for long. That it was lost matters at the next change.
+    pub fn keep(&mut self) {
+        if self.held.is_some_and(|held| held.renewed.elapsed() > LEASE / 4) {
+            drop(self.check());
+        }
+    }
+
+    /// Leaves it held: whoever takes it over raises a fence, which one who finds it free does not.
+    pub fn abandon(&mut self) {
+        self.held = None;
     }
 
     /// Lets go of it, if it is still held.
@@ -187,25 +204,38 @@ impl Lock {
         self.folder.rename_at(&from.to_string(), &self.folder, &to.to_string())
     }
 
-    /// A power cut can bring an old name back beside the new one: the newest counts.
-    fn token(&self) -> Result<Option<Token>, ErrorCode> {
-        let tokens = self.names()?.into_iter().filter_map(|name| name.parse().ok());
-        Ok(tokens.max_by_key(|token: &Token| token.renames))
+    /// The token that counts, if there is one; none if that cannot be told at this moment.
+    ///
+    /// A power cut can bring an old name back beside the new one. It is removed before anybody takes the new one: later, it
+    /// would be taken for the only one by whoever looks while the other is renamed.
+    fn token(&self) -> Result<Option<Option<Token>>, ErrorCode> {
+        let Some(names) = self.names()? else { return Ok(None) };
+        let mut tokens: Vec<_> = names.iter().filter_map(|name| Token::parse(name)).collect();
+        tokens.sort_by_key(|token| token.renames);
+        let newest = tokens.pop();
+        for old in &tokens {
+            match self.folder.unlink_file_at(&old.to_string()) {
+                Ok(()) | Err(ErrorCode::NoEntry) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(tokens.is_empty().then_some(newest))
     }
 
-    pub fn names(&self) -> Result<Vec<String>, ErrorCode> {
+    /// What is in the folder; none if something was renamed meanwhile, since its new name may be missing.
+    pub fn names(&self) -> Result<Option<Vec<String>>, ErrorCode> {
         let entries = match self.folder.read_directory() {
             // The folder itself was removed.
-            Err(ErrorCode::NoEntry) => return Ok(Vec::new()),
+            Err(ErrorCode::NoEntry) => return Ok(Some(Vec::new())),
             entries => entries?,
         };
         let mut names = Vec::new();
         loop {
             match entries.read_directory_entry() {
                 Ok(Some(entry)) => names.push(entry.name),
-                Ok(None) => return Ok(names),
-                // Renamed since the reading began, says wasmtime.
-                Err(ErrorCode::NoEntry) => {}
+                Ok(None) => return Ok(Some(names)),
+                // So says wasmtime.
+                Err(ErrorCode::NoEntry) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
@@ -216,12 +246,8 @@ impl Lock {
     }
 }
 
-fn lease(holder: Holder) -> Duration {
-    let unclean = match holder {
-        Holder::Nobody => 0,
-        Holder::Somebody { unclean } => unclean,
-    };
-    (LEASE * (1 << unclean.min(2))).min(WAIT / 3)
+fn lease(token: Token) -> Duration {
+    (LEASE * (1 << token.unclean.unwrap_or(0).min(2))).min(WAIT / 3)
 }
 
 /// The folder gets its name with the token in it. Where the name is taken by a folder that is not empty, or by a file,
@@ -229,13 +255,19 @@ fn lease(holder: Holder) -> Duration {
 fn make(parent: &Descriptor, name: &str, token: Token) -> Result<(), ErrorCode> {
     let draft = format!("{name}.{:016x}", get_random_u64());
     parent.create_directory_at(&draft)?;
-    let folder = folder::open(parent, &draft)?;
-    let token = token.to_string();
+    let token = format!("{draft}/{token}");
     let flags = OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
-    drop(folder.open_at(PathFlags::empty(), &token, flags, DescriptorFlags::WRITE)?);
-    if parent.rename_at(&draft, parent, name).is_err() {
-        // What is in the way is looked at next.
-        let _left = folder.unlink_file_at(&token).and_then(|()| parent.remove_directory_at(&draft));
+    let made = parent.open_at(PathFlags::empty(), &token, flags, DescriptorFlags::WRITE).and_then(|file| {
+        drop(file);
+        parent.rename_at(&draft, parent, name)
+    });
+    if made.is_err() {
+        let _left = parent.unlink_file_at(&token);
+        let _left = parent.remove_directory_at(&draft);
     }
-    Ok(())
+    match made {
+        // What is in the way is looked at next.
+        Err(ErrorCode::Exist | ErrorCode::NotEmpty | ErrorCode::NotDirectory) => Ok(()),
+        made => made,
+    }
 }

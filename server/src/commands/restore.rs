@@ -35,11 +35,13 @@ impl Restore {
         if fs::metadata(&self.file).map_or(0, |file| file.len()) == 0 {
             return Err(Failure::usage(format!("{} is not there, or empty", self.file.display())));
         }
+        // Standalone components that use the name would go on with what was moved away.
+        drop(Files::shared(database)?);
         // Before it has its name it has its mark. Removed also if a step fails.
         let draft = beside(database, ".restoring");
         if let Some(taken) = [database, &draft].into_iter().find(|path| path.exists()) {
             return Err(Failure::usage(format!(
-                "{} is there already: stop all who use it and move it away, with its -journal and -wal",
+                "{} is there already: stop all who use it and move it away, with its -journal, -wal and -lock",
                 taken.display()
             )));
         }

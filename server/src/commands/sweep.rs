@@ -22,9 +22,8 @@ impl Sweep {
         let mut swept = 0_u64;
         loop {
             let step = instance.sweep(self.step)?.map_err(|refusal| {
-                let Failure(code, _) = Failure::refused(&refusal);
-                let text = format!("{} Run it again: what is swept stays so. Receipts swept: {swept}", refusal.message);
-                Failure(code, text.into())
+                let Failure(code, error) = Failure::refused(&refusal);
+                Failure(code, format!("{error} Receipts swept: {swept}; they stay so.").into())
             })?;
             swept += u64::from(step);
             if step < self.step {

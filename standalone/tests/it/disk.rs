@@ -88,11 +88,19 @@ impl Disk {
         self.add(parent, name, folder(BTreeMap::new())).map(drop)
     }
 
-    fn add(&mut self, folder: Node, name: &str, content: Content) -> Outcome<Node> {
+    fn add(&mut self, folder: Node, path: &str, content: Content) -> Outcome<Node> {
         let node = self.nodes.len();
+        let (folder, name) = self.parent(folder, path)?;
         self.entries_mut(folder)?.insert(name.to_owned(), node);
         self.nodes.push(content);
         Ok(node)
+    }
+
+    fn parent<'a>(&self, folder: Node, path: &'a str) -> Outcome<(Node, &'a str)> {
+        match path.rsplit_once('/') {
+            Some((parent, name)) => Ok((self.find(folder, parent)?, name)),
+            None => Ok((folder, path)),
+        }
     }
 
     pub fn rename(&mut self, from: Node, old: &str, to: Node, new: &str) -> Outcome<()> {
@@ -116,7 +124,8 @@ impl Disk {
         Ok(())
     }
 
-    pub fn unlink(&mut self, folder: Node, name: &str) -> Outcome<()> {
+    pub fn unlink(&mut self, folder: Node, path: &str) -> Outcome<()> {
+        let (folder, name) = self.parent(folder, path)?;
         self.entries_mut(folder)?.remove(name).map(drop).ok_or(ErrorCode::NoEntry)
     }
 

@@ -48,6 +48,8 @@ pub enum Plan {
     Kill(u64),
     /// It tells so, and waits until it is let go on.
     Stop(u64, SyncSender<()>, Receiver<()>),
+    /// The call fails, having done nothing.
+    Fail(u64, ErrorCode),
 }
 
 pub struct State {
@@ -58,7 +60,6 @@ pub struct State {
     /// Calls that count: those that change something, or all.
     pub counted: Counted,
     pub calls: u64,
-    pub what: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,24 +78,17 @@ impl State {
     pub fn new(world: &World, environment: &[(&str, &str)], counted: Counted, plan: Plan) -> State {
         let mut wasi = WasiCtxBuilder::new();
         wasi.envs(environment).monotonic_clock(world.clone()).allow_blocking_current_thread(true);
-        State {
-            wasi: wasi.build(),
-            table: ResourceTable::new(),
-            world: world.clone(),
-            plan,
-            counted,
-            calls: 0,
-            what: Vec::new(),
-        }
+        State { wasi: wasi.build(), table: ResourceTable::new(), world: world.clone(), plan, counted, calls: 0 }
     }
 
-    fn enter(&mut self, what: &str, changes: bool) -> Result<()> {
+    /// An error is the call's; a trap kills.
+    fn enter(&mut self, what: &str, changes: bool) -> Result<Result<(), ErrorCode>> {
         if self.counted == Counted::Changes && !changes {
-            return Ok(());
+            return Ok(Ok(()));
         }
         self.calls += 1;
-        self.what.push(what.to_owned());
         match &self.plan {
+            Plan::Fail(at, error) if *at == self.calls => return Ok(Err(*error)),
             Plan::Kill(at) if *at == self.calls => bail!("killed at call {at}, {what}"),
             Plan::Stop(at, stopped, go_on) if *at == self.calls => {
                 stopped.send(())?;
@@ -102,7 +96,7 @@ impl State {
             }
             _ => {}
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     fn node(&self, descriptor: &Resource<Descriptor>) -> Result<Node> {
@@ -119,7 +113,7 @@ impl State {
 
 pub struct Descriptor(Node);
 
-struct Entries(std::vec::IntoIter<String>);
+struct Entries(Node, std::vec::IntoIter<String>);
 
 /// A pause that is over at once, the clock having moved.
 struct Over;
@@ -168,6 +162,9 @@ fn clock(linker: &mut Linker<State>, component: &Component) -> Result<()> {
     Ok(())
 }
 
+/// How much a host reads at a time is its own affair.
+const MAX_READ: u64 = 4096;
+
 type Call<'a> = StoreContextMut<'a, State>;
 type This = Resource<Descriptor>;
 
@@ -196,8 +193,10 @@ fn file_system(linker: &mut Linker<State>, component: &Component) -> Result<()> 
                     |mut call: Call<'_>, (this, $($argument),*): (This, $($type),*)| {
                         let $state = call.data_mut();
                         let $this = $state.node(&this)?;
-                        $state.enter($name, $changes)?;
-                        Ok(($work,))
+                        match $state.enter($name, $changes)? {
+                            Ok(()) => Ok(($work,)),
+                            Err(error) => Ok((Err(error),)),
+                        }
                     },
                 )?;
             };
@@ -224,7 +223,9 @@ fn file_system(linker: &mut Linker<State>, component: &Component) -> Result<()> 
             let disk = state.world.disk();
             disk.stat(this, &path).map(|node| stat(&disk, node))
         });
-        define!("read", false, |state, this, length: u64, offset: u64| state.world.disk().read(this, offset, length));
+        define!("read", false, |state, this, length: u64, offset: u64| {
+            state.world.disk().read(this, offset, length.min(MAX_READ))
+        });
         define!("write", true, |state, this, bytes: Vec<u8>, offset: u64| {
             state.world.disk().write(this, offset, bytes)
         });
@@ -234,16 +235,24 @@ fn file_system(linker: &mut Linker<State>, component: &Component) -> Result<()> 
         define!("read-directory", false, |state, this| {
             let names = state.world.disk().names(this);
             match names {
-                Ok(names) => Ok(state.table.push(Entries(names.into_iter()))?),
+                Ok(names) => Ok(state.table.push(Entries(this, names.into_iter()))?),
                 Err(error) => Err(error),
             }
         });
         types.func_wrap(
             "[method]directory-entry-stream.read-directory-entry",
             |mut call: Call<'_>, (this,): (Resource<Entries>,)| {
-                let name = call.data_mut().table.get_mut(&this)?.0.next();
-                let entry = name.map(|name| DirectoryEntry { type_: DescriptorType::Unknown, name });
-                Ok((Ok::<_, ErrorCode>(entry),))
+                let state = call.data_mut();
+                if let Err(error) = state.enter("read-directory-entry", false)? {
+                    return Ok((Err(error),));
+                }
+                let Entries(folder, names) = state.table.get_mut(&this)?;
+                let entry = names.next().map(|name| {
+                    // As wasmtime has it, of a name that is no longer there.
+                    state.world.disk().stat(*folder, &name)?;
+                    Ok(DirectoryEntry { type_: DescriptorType::Unknown, name })
+                });
+                Ok((entry.transpose(),))
             },
         )?;
     }

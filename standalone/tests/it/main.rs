@@ -5,6 +5,7 @@
 
 mod disk;
 mod exports;
+mod faults;
 mod harness;
 mod host;
 mod marks;

@@ -5,6 +5,7 @@ use crate::disk::{Disk, ROOT};
 use crate::harness::*;
 use crate::host::{Counted, Plan, World};
 use serde_json::Value;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
@@ -150,6 +151,46 @@ fn assert_nothing(wrong: &[String]) {
 fn an_owner_that_stops_anywhere_in_a_small_transaction_harms_nobody() {
     assert_nothing(&stop_everywhere(&old_world(), Counted::All, &small()));
     assert_nothing(&stop_everywhere(&World::new(Disk::new()), Counted::All, &small()));
+}
+
+/// An owner is stopped before each of its changes, a taker before each of its calls, reads included, and the owner goes on
+/// first: so its late change falls between two looks of the taker's at the same file.
+#[test]
+fn a_change_that_comes_late_in_the_middle_of_a_takeover_harms_nobody() {
+    let world = old_world();
+    let taker = vec![("create_note", note("key-b", "by the taker"))];
+    let wrongs: Mutex<Vec<String>> = Mutex::default();
+    let tried = |owner_at: u64| {
+        for taker_at in 1.. {
+            let world = copy(&world);
+            let Some(owner) = Stopped::start(&world, Counted::Changes, owner_at, &small()) else { return };
+            let Some(stopped) = Stopped::start(&world, Counted::All, taker_at, &taker) else {
+                owner.go_on();
+                return;
+            };
+            let (mut by_owner, mut by_taker) = (owner.go_on().0, stopped.go_on().0);
+            let answers = [(small(), by_owner.remove(0)), (taker.clone(), by_taker.remove(0))];
+            let succeeded = answers.into_iter().filter(|(_, answer)| answer["status"] == "succeeded");
+            let answered: Vec<_> = succeeded
+                .map(|(mut calls, answer)| {
+                    let (tool, arguments) = calls.remove(0);
+                    (tool, arguments, answer)
+                })
+                .collect();
+            if let Err(error) = wrong(&world, &answered, &[taker.clone(), small()].concat()) {
+                wrongs.lock().unwrap().push(format!("owner at {owner_at}, taker at {taker_at}: {error}"));
+            }
+        }
+    };
+    let count = count(&world, Counted::Changes, &small());
+    // Two halves at once.
+    thread::scope(|scope| {
+        for first in [1, 2] {
+            // What comes before is opening.
+            scope.spawn(move || (count - 26 + first..=count).step_by(2).for_each(tried));
+        }
+    });
+    assert_nothing(&wrongs.into_inner().unwrap());
 }
 
 /// What operators are told not to do while anybody uses the database: the token is removed, or the folder with it.
