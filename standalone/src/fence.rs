@@ -44,26 +44,26 @@ const CHUNK: u64 = 1 << 18;
 const SYNC: u64 = 16 << 20;
 
 /// Gives the database in this folder new files. The lock is held.
-pub fn raise(lock: &mut Lock, parent: &Descriptor) -> Result<(), FenceError> {
+pub fn raise(lock: &mut Lock) -> Result<(), FenceError> {
     lock.check()?;
     remove_copies(lock)?;
     let nonce = get_random_u64();
     let copies =
         [Part::Wal, Part::Journal, Part::Database].map(|part| (format!("{COPY}{}.{nonce:016x}", name(part)), part));
-    let raised = copy_all(lock, parent, &copies);
+    let raised = copy_all(lock, &copies);
     if raised.is_err() {
         for (copy, _) in &copies {
             // Those that are there would only take up room.
-            let _gone = lock.folder().unlink_file_at(copy);
+            let _gone = lock.parent().unlink_file_at(&lock.path(copy));
         }
     }
     raised
 }
 
-fn copy_all(lock: &mut Lock, parent: &Descriptor, copies: &[(String, Part)]) -> Result<(), FenceError> {
+fn copy_all(lock: &mut Lock, copies: &[(String, Part)]) -> Result<(), FenceError> {
     let mut there = Vec::new();
     for (copy, part) in copies {
-        match parent.open_at(PathFlags::empty(), name(*part), OpenFlags::empty(), DescriptorFlags::READ) {
+        match lock.parent().open_at(PathFlags::empty(), name(*part), OpenFlags::empty(), DescriptorFlags::READ) {
             Err(ErrorCode::NoEntry) => {}
             original => {
                 let original = original?;
@@ -74,12 +74,12 @@ fn copy_all(lock: &mut Lock, parent: &Descriptor, copies: &[(String, Part)]) -> 
     }
     lock.check()?;
     for (copy, name) in there {
-        match lock.folder().rename_at(copy, parent, name) {
+        match lock.parent().rename_at(&lock.path(copy), lock.parent(), name) {
             Err(ErrorCode::NoEntry) => return Err(FenceError::Lost),
             renamed => renamed?,
         }
     }
-    folder::sync(parent)?;
+    folder::sync(lock.parent())?;
     Ok(lock.check()?)
 }
 
@@ -88,7 +88,7 @@ pub fn remove_copies(lock: &Lock) -> Result<(), ErrorCode> {
         // Something was just renamed: look again.
         let Some(names) = lock.names()? else { continue };
         for copy in names.iter().filter(|name| name.starts_with(COPY)) {
-            match lock.folder().unlink_file_at(copy) {
+            match lock.parent().unlink_file_at(&lock.path(copy)) {
                 Ok(()) | Err(ErrorCode::NoEntry) => {}
                 Err(error) => return Err(error),
             }
@@ -100,7 +100,8 @@ pub fn remove_copies(lock: &Lock) -> Result<(), ErrorCode> {
 /// Copies the file. False if it has become shorter or longer meanwhile: whoever was overtaken has one late change, so that
 /// happens once.
 fn fill(lock: &mut Lock, name: &str, original: &Descriptor) -> Result<bool, FenceError> {
-    let copy = lock.folder().open_at(PathFlags::empty(), name, OpenFlags::CREATE, DescriptorFlags::WRITE)?;
+    let copy =
+        lock.parent().open_at(PathFlags::empty(), &lock.path(name), OpenFlags::CREATE, DescriptorFlags::WRITE)?;
     copy.set_size(0)?;
     let (mut offset, mut unsynced) = (0, 0);
     loop {

@@ -3,7 +3,7 @@
 use crate::Adapter;
 use crate::bindings::exports::counterfoil::tools::storage::{Error, File, Guest, GuestFile, LockLevel, Part, Sharing};
 use crate::folder;
-use crate::lock::{Generation, Lock, Lost, WAIT};
+use crate::lock::{Lock, Lost, WAIT};
 use std::cell::{Cell, RefCell};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ pub struct OpenPart {
 
 struct Opened {
     file: Descriptor,
-    generation: Option<Generation>,
+    generation: Option<u64>,
 }
 
 impl OpenPart {
@@ -227,7 +227,9 @@ impl GuestFile for OpenPart {
                 return Ok(held);
             }
             let taken = if held == LockLevel::None {
-                store.lock.acquire(&store.folder).map_err(|error| io("lock", error))?
+                // A takeover takes its own time, so it is begun while there is some left.
+                let is_late = WAITING.get().is_some_and(|since| since.elapsed() > WAIT * 2 / 3);
+                store.lock.acquire(!is_late).map_err(|error| io("lock", error))?
             } else {
                 match store.lock.check() {
                     Ok(()) => true,

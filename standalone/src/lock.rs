@@ -12,8 +12,9 @@
 //! | there are two, after a power cut | the one that was renamed less often is removed |
 //! | its holder's storage failed | it stays held: what was not stored is written anew by the fence of whoever takes it over |
 //!
-//! How long a lease is decides only how soon the work of a dead holder is taken up, and how often the copies are made for
-//! nothing.
+//! How long a lease is decides only how soon the work of a dead holder is taken up, and how often one that lives is overtaken
+//! and the copies are made for nothing. While a disk stores what it is told to, nobody shows a sign of life; so a token says
+//! how slow that was.
 
 use crate::fence::{self, FenceError};
 use crate::folder;
@@ -22,19 +23,20 @@ use std::time::{Duration, Instant};
 use wasip2::filesystem::types::{Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags};
 use wasip2::random::random::get_random_u64;
 
-/// How long a holder is let alone who shows no sign of life. Twice as long after a takeover whose holder died as well,
-/// and again: a large database takes long to copy, a slow disk long to sync.
+/// How long a holder is let alone who shows no sign of life: this, doubled as often as the token's patience says.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// How long a call waits for the lock at most. A lease is never longer than a third of it: if nobody could wait for the
 /// end of one, nobody would ever take over.
 pub const WAIT: Duration = Duration::from_secs(10);
 
+const MOST_PATIENCE: u32 = 2;
+
 pub struct Lock {
+    /// The folder of the database. The lock's own is found by its name each time: what it was before it was moved away or
+    /// removed is not the lock.
+    parent: Descriptor,
     name: String,
-    folder: Descriptor,
-    /// How often this instance has found the folder without a token.
-    losses: u32,
     /// The token, while it is ours as far as we know.
     held: Option<Held>,
     /// What others hold, and since when it has been the same.
@@ -45,14 +47,9 @@ pub struct Lock {
 struct Held {
     token: Token,
     renewed: Instant,
+    /// For how long at most it had the same name.
+    longest: Duration,
     is_lost: bool,
-}
-
-/// The token counts the takeovers, until it is made anew.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Generation {
-    losses: u32,
-    takeovers: u64,
 }
 
 /// The lock was lost, or it cannot be told whether it was: nothing may be changed.
@@ -66,7 +63,7 @@ impl Lock {
     /// # Errors
     ///
     /// A sentence for the caller and the operator.
-    pub fn open(folder: &Descriptor, name: &str, database: &str) -> Result<Lock, String> {
+    pub fn open(parent: &Descriptor, name: &str, database: &str) -> Result<Lock, String> {
         let failed = |error: ErrorCode| {
             let error = error.name();
             format!(
@@ -75,10 +72,10 @@ impl Lock {
         };
         // Whoever makes it at the same moment may come first.
         for _ in 0..2 {
-            match folder.stat_at(PathFlags::empty(), name) {
+            match parent.stat_at(PathFlags::empty(), name) {
                 Err(ErrorCode::NoEntry) => {
-                    let is_new = folder.stat_at(PathFlags::empty(), database).is_err();
-                    make(folder, name, if is_new { Token::new() } else { Token::abandoned() }).map_err(failed)?;
+                    let is_new = parent.stat_at(PathFlags::empty(), database).is_err();
+                    make(parent, name, if is_new { Token::new() } else { Token::abandoned() }).map_err(failed)?;
                 }
                 Err(error) => return Err(failed(error)),
                 Ok(stat) if stat.type_ != DescriptorType::Directory => {
@@ -88,21 +85,21 @@ impl Lock {
                     ));
                 }
                 Ok(_) => {
-                    let folder = folder::open(folder, name).map_err(failed)?;
-                    return Ok(Lock { name: name.to_owned(), folder, losses: 0, held: None, watched: None });
+                    let parent = folder::open(parent, ".").map_err(failed)?;
+                    return Ok(Lock { parent, name: name.to_owned(), held: None, watched: None });
                 }
             }
         }
         Err(failed(ErrorCode::NoEntry))
     }
 
-    /// Takes the lock without waiting, from one who seems dead if need be; false if others have it. Returns with files
-    /// that nobody else changes.
+    /// Takes the lock without waiting, from one who seems dead if need be and allowed; false if others have it. Returns with
+    /// files that nobody else changes.
     ///
     /// # Errors
     ///
     /// If the folder cannot be read, or the database not be copied: the lock is not held.
-    pub fn acquire(&mut self, parent: &Descriptor) -> Result<bool, ErrorCode> {
+    pub fn acquire(&mut self, may_take_over: bool) -> Result<bool, ErrorCode> {
         let Some(token) = self.token()? else { return Ok(false) };
         let now = Instant::now();
         let since = match self.watched {
@@ -112,12 +109,12 @@ impl Lock {
         self.watched = Some((token, since));
         let waited = now - since;
         match token {
-            Some(token) if token.unclean.is_none() => self.take(token, token.taken()),
-            Some(token) if waited >= lease(token) => {
+            Some(token) if !token.is_held => self.take(token, token.taken()),
+            Some(token) if may_take_over && waited >= lease(token.patience) => {
                 if !self.take(token, token.taken_over())? {
                     return Ok(false);
                 }
-                match fence::raise(self, parent) {
+                match fence::raise(self) {
                     Ok(()) => Ok(true),
                     // It stays held, for whoever comes next to take over: set free, it would be taken without a fence.
                     Err(error) => {
@@ -136,9 +133,7 @@ impl Lock {
                     eprintln!("counterfoil: the folder {} has no lock in it, and other files: remove it", self.name);
                     return Err(ErrorCode::NotEmpty);
                 }
-                make(parent, &self.name, Token::abandoned())?;
-                self.folder = folder::open(parent, &self.name)?;
-                self.losses += 1;
+                make(&self.parent, &self.name, Token::abandoned())?;
                 Ok(false)
             }
             _ => Ok(false),
@@ -148,7 +143,8 @@ impl Lock {
     fn take(&mut self, from: Token, to: Token) -> Result<bool, ErrorCode> {
         match self.rename(from, to) {
             Ok(()) => {
-                self.held = Some(Held { token: to, renewed: Instant::now(), is_lost: false });
+                let (renewed, longest) = (Instant::now(), Duration::ZERO);
+                self.held = Some(Held { token: to, renewed, longest, is_lost: false });
                 self.watched = None;
                 Ok(true)
             }
@@ -159,20 +155,20 @@ impl Lock {
     }
 
     /// Which files of the database are those of this holder: they are new after each takeover. None while it is not held.
-    pub fn generation(&self) -> Option<Generation> {
-        Some(Generation { losses: self.losses, takeovers: self.held?.token.takeovers })
+    pub fn generation(&self) -> Option<u64> {
+        Some(self.held?.token.takeovers)
     }
 
     /// Looks whether the lock is still held, before each change and after those that count, and keeps it so.
     pub fn check(&mut self) -> Result<(), Lost> {
-        let Some(Held { token, renewed, is_lost: false }) = self.held else { return Err(Lost) };
+        let Some(Held { token, renewed, longest, is_lost: false }) = self.held else { return Err(Lost) };
         let now = Instant::now();
         let is_ours = if now - renewed > LEASE / 4 {
             let next = token.renamed();
-            self.held = Some(Held { token: next, renewed: now, is_lost: false });
+            self.held = Some(Held { token: next, renewed: now, longest: longest.max(now - renewed), is_lost: false });
             self.rename(token, next).is_ok()
         } else {
-            self.folder.stat_at(PathFlags::empty(), &token.to_string()).is_ok()
+            self.parent.stat_at(PathFlags::empty(), &self.path(&token.to_string())).is_ok()
         };
         if let Some(held) = &mut self.held {
             held.is_lost = !is_ours;
@@ -194,14 +190,15 @@ impl Lock {
 
     /// Lets go of it, if it is still held.
     pub fn release(&mut self) {
-        if let Some(Held { token, is_lost: false, .. }) = self.held.take() {
+        if let Some(Held { token, renewed, longest, is_lost: false }) = self.held.take() {
+            let longest = longest.max(renewed.elapsed());
             // If that fails, it was lost, or it will be taken over.
-            let _lost = self.rename(token, token.released());
+            let _lost = self.rename(token, token.released(patience(longest)));
         }
     }
 
     fn rename(&self, from: Token, to: Token) -> Result<(), ErrorCode> {
-        self.folder.rename_at(&from.to_string(), &self.folder, &to.to_string())
+        self.parent.rename_at(&self.path(&from.to_string()), &self.parent, &self.path(&to.to_string()))
     }
 
     /// The token that counts, if there is one; none if that cannot be told at this moment.
@@ -214,7 +211,7 @@ impl Lock {
         tokens.sort_by_key(|token| token.renames);
         let newest = tokens.pop();
         for old in &tokens {
-            match self.folder.unlink_file_at(&old.to_string()) {
+            match self.parent.unlink_file_at(&self.path(&old.to_string())) {
                 Ok(()) | Err(ErrorCode::NoEntry) => {}
                 Err(error) => return Err(error),
             }
@@ -224,7 +221,7 @@ impl Lock {
 
     /// What is in the folder; none if something was renamed meanwhile, since its new name may be missing.
     pub fn names(&self) -> Result<Option<Vec<String>>, ErrorCode> {
-        let entries = match self.folder.read_directory() {
+        let entries = match folder::open(&self.parent, &self.name).and_then(|folder| folder.read_directory()) {
             // The folder itself was removed.
             Err(ErrorCode::NoEntry) => return Ok(Some(Vec::new())),
             entries => entries?,
@@ -241,13 +238,23 @@ impl Lock {
         }
     }
 
-    pub fn folder(&self) -> &Descriptor {
-        &self.folder
+    /// The folder of the database, and what is called by that name in the lock's.
+    pub fn parent(&self) -> &Descriptor {
+        &self.parent
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.name)
     }
 }
 
-fn lease(token: Token) -> Duration {
-    (LEASE * (1 << token.unclean.unwrap_or(0).min(2))).min(WAIT / 3)
+fn lease(patience: u32) -> Duration {
+    (LEASE * (1 << patience.min(MOST_PATIENCE))).min(WAIT / 3)
+}
+
+/// The least with which one is not overtaken who stands still for so long, and as long again.
+fn patience(still: Duration) -> u32 {
+    (0..MOST_PATIENCE).find(|patience| lease(*patience) >= still * 2).unwrap_or(MOST_PATIENCE)
 }
 
 /// The folder gets its name with the token in it. Where the name is taken by a folder that is not empty, or by a file,

@@ -1,6 +1,7 @@
 //! The standalone component under hosts that others made: the same file, the same guarantees. Versions are pinned, and
 //! installed into the target folder, once; the runs themselves need no network.
 
+use crate::setup::{put, wheel};
 use crate::{Result, execute, root, target_folder};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -57,31 +58,12 @@ fn check(host: &str, component: &Path, driver: [&str; 2], (name, value): (&str, 
 /// The folder with what `install` puts there, unless it is there already.
 fn installed(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let hosts = target_folder()?.join("hosts");
-    let ready = hosts.join(format!("{name}-{version}"));
+    let ready = hosts.join(format!("{name}-{}", version.replace('.', "-")));
     if !ready.exists() {
         eprintln!("hosts: putting {name} {version} into {}", hosts.display());
-        let partial = hosts.join(format!("{name}.partial"));
-        // What an interrupted run left.
-        if partial.exists() {
-            fs::remove_dir_all(&partial)?;
-        }
-        fs::create_dir_all(&partial)?;
-        install(&partial).map_err(|error| format!("{name} {version} cannot be installed: {error}"))?;
-        fs::rename(&partial, &ready)?;
+        put(&ready, install).map_err(|error| format!("{name} {version} cannot be installed: {error}"))?;
     }
     Ok(ready)
-}
-
-/// With pip, or without it by the wheel itself: Debian's python3 brings no pip.
-fn wheel(package: &str, version: &str, folder: &Path) -> Result<()> {
-    let mut python = Command::new("python3");
-    if succeeds("python3", &["-m", "pip", "--version"]) {
-        python.args(["-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target"]);
-        python.arg(folder).arg(format!("{package}=={version}"));
-    } else {
-        python.arg(root().join("xtask/wheel.py")).args([package, version]).arg(folder);
-    }
-    execute(&mut python)
 }
 
 fn npm(folder: &Path) -> Result<()> {

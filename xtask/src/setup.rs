@@ -48,40 +48,38 @@ fn compiler() -> Result<()> {
     eprintln!(
         "setup: no C compiler for wasm32-wasi is here; putting ziglang {ZIGLANG} from PyPI into the target folder"
     );
-    let ready = target.join("ziglang");
-    let partial = target.join("ziglang.partial");
-    // What an interrupted run left.
-    for folder in [&ready, &partial] {
-        if folder.exists() {
-            fs::remove_dir_all(folder)?;
-        }
-    }
-    install(&partial).map_err(|error| {
+    put(&target.join("ziglang"), |folder| wheel("ziglang", ZIGLANG, folder)).map_err(|error| {
         format!(
             "{error}\nInstall a C compiler for wasm32-wasi in one of these ways: python3 with pip and access to PyPI; \
              Debian's packages clang and wasi-libc; the wasi-sdk, with WASI_SDK_PATH set to its folder"
         )
     })?;
-    fs::rename(&partial, &ready)?;
     if found(false) { Ok(()) } else { Err("the C compiler from PyPI does not run on this machine".into()) }
 }
 
-/// With pip, or without it by the wheel itself: Debian's python3 brings no pip.
-fn install(folder: &Path) -> Result<()> {
-    let pip = |arguments: &[&str]| {
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip"]).args(arguments);
-        pip
-    };
-    let has_pip = pip(&["--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if has_pip.map_err(|error| format!("cannot run python3: {error}"))?.success() {
-        let requirement = format!("ziglang=={ZIGLANG}");
-        execute(
-            pip(&["install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target"])
-                .arg(folder)
-                .arg(requirement),
-        )
-    } else {
-        execute(Command::new("python3").arg(root().join("xtask/wheel.py")).args(["ziglang", ZIGLANG]).arg(folder))
+/// Makes the folder of what `install` puts there, in one step: an interrupted run is begun again.
+pub fn put(ready: &Path, install: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let partial = ready.with_extension("partial");
+    for folder in [ready, &partial] {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
     }
+    fs::create_dir_all(&partial)?;
+    install(&partial)?;
+    Ok(fs::rename(&partial, ready)?)
+}
+
+/// With pip, or without it by the wheel itself: Debian's python3 brings no pip.
+pub fn wheel(package: &str, version: &str, folder: &Path) -> Result<()> {
+    let mut pip = Command::new("python3");
+    let has_pip = pip.args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let mut python = Command::new("python3");
+    if has_pip.map_err(|error| format!("cannot run python3: {error}"))?.success() {
+        python.args(["-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target"]);
+        python.arg(folder).arg(format!("{package}=={version}"));
+    } else {
+        python.arg(root().join("xtask/wheel.py")).args([package, version]).arg(folder);
+    }
+    execute(&mut python)
 }

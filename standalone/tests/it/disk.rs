@@ -104,6 +104,7 @@ impl Disk {
     }
 
     pub fn rename(&mut self, from: Node, old: &str, to: Node, new: &str) -> Outcome<()> {
+        let ((from, old), (to, new)) = (self.parent(from, old)?, self.parent(to, new)?);
         let node = self.find(from, old)?;
         if let Ok(there) = self.find(to, new) {
             match (self.is_folder(node), self.is_folder(there)) {

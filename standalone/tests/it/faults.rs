@@ -7,7 +7,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
 /// Two notes by one instance, of whose calls to the file system one fails; then by another. Returns whether the first came
 /// so far.
 fn fail_at(world: &World, at: u64, error: ErrorCode) -> Result<bool, String> {
-    let world = World::new(world.disk().clone());
+    let world = copy(world);
     let notes = [("key-a", "first"), ("key-b", "second")];
     let mut client = Client::with(&world, Counted::All, Plan::Fail(at, error));
     let answers = notes.map(|(key, body)| client.note(key, body));

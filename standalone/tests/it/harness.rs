@@ -107,6 +107,16 @@ pub fn old_world() -> World {
     world
 }
 
+/// The same disk as it is now, for another history.
+pub fn copy(world: &World) -> World {
+    World::new(world.disk().clone())
+}
+
+#[track_caller]
+pub fn assert_nothing(wrong: &[String]) {
+    assert!(wrong.is_empty(), "{} are wrong, among them: {:#?}", wrong.len(), &wrong[..3.min(wrong.len())]);
+}
+
 #[track_caller]
 pub fn assert_fresh(answer: &Value) {
     assert_eq!((&answer["status"], &answer["replayed"]), (&json!("succeeded"), &json!(false)), "{answer}");

@@ -4,6 +4,7 @@
 use crate::disk::{Disk, Node, ROOT};
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use wasmtime::component::{Component, Linker, Resource, ResourceTable, ResourceType};
 use wasmtime::{Config, Engine, Result, StoreContextMut, bail};
 use wasmtime_wasi::p2::bindings::filesystem::types::{
@@ -18,11 +19,22 @@ pub struct World {
     disk: Arc<Mutex<Disk>>,
     /// In nanoseconds.
     clock: Arc<Mutex<u64>>,
+    /// How long each sync takes, in nanoseconds.
+    sync: u64,
 }
 
 impl World {
     pub fn new(disk: Disk) -> World {
-        World { disk: Arc::new(Mutex::new(disk)), clock: Arc::default() }
+        World { disk: Arc::new(Mutex::new(disk)), clock: Arc::default(), sync: 0 }
+    }
+
+    pub fn with_slow_sync(self, sync: Duration) -> World {
+        World { sync: sync.as_nanos() as u64, ..self }
+    }
+
+    fn sync(&self, node: Node) -> Result<(), ErrorCode> {
+        *self.clock.lock().unwrap() += self.sync;
+        self.disk().sync(node)
     }
 
     pub fn disk(&self) -> MutexGuard<'_, Disk> {
@@ -230,8 +242,8 @@ fn file_system(linker: &mut Linker<State>, component: &Component) -> Result<()> 
             state.world.disk().write(this, offset, bytes)
         });
         define!("set-size", true, |state, this, size: u64| state.world.disk().set_size(this, size));
-        define!("sync", true, |state, this| state.world.disk().sync(this));
-        define!("sync-data", true, |state, this| state.world.disk().sync(this));
+        define!("sync", true, |state, this| state.world.sync(this));
+        define!("sync-data", true, |state, this| state.world.sync(this));
         define!("read-directory", false, |state, this| {
             let names = state.world.disk().names(this);
             match names {

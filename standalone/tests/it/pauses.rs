@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 type Calls = Vec<(&'static str, Value)>;
 
@@ -60,10 +61,6 @@ fn count(world: &World, counted: Counted, calls: &Calls) -> u64 {
     let mut client = Client::with(&world, counted, Plan::None);
     client.batch(calls).unwrap().iter().for_each(assert_fresh);
     client.store.data().calls
-}
-
-fn copy(world: &World) -> World {
-    World::new(world.disk().clone())
 }
 
 /// What is wrong once all are done: an answer that is not kept, an effect that is there in part, or a damaged file.
@@ -142,15 +139,35 @@ fn stop_everywhere(world: &World, counted: Counted, calls: &Calls) -> Vec<String
     })
 }
 
-#[track_caller]
-fn assert_nothing(wrong: &[String]) {
-    assert!(wrong.is_empty(), "{} are wrong, among them: {:#?}", wrong.len(), &wrong[..3.min(wrong.len())]);
-}
-
 #[test]
 fn an_owner_that_stops_anywhere_in_a_small_transaction_harms_nobody() {
     assert_nothing(&stop_everywhere(&old_world(), Counted::All, &small()));
     assert_nothing(&stop_everywhere(&World::new(Disk::new()), Counted::All, &small()));
+}
+
+/// While a disk stores, nobody renews the lock. One that takes longer than a lease is noticed, and a longer lease agreed on.
+#[test]
+fn callers_of_a_disk_that_stores_for_longer_than_a_lease_are_served_all_the_same() {
+    let world = World::new(old_world().disk().clone()).with_slow_sync(Duration::from_millis(1200));
+    let tries = |caller: u32| {
+        let world = world.clone();
+        move || {
+            (0..10)
+                .map(|number| {
+                    let key = format!("key-{caller}-{number}");
+                    let tries = (1..20).find(|_| Client::new(&world).note(&key, "slow")["status"] == "succeeded");
+                    tries.unwrap_or_else(|| panic!("{key} was never served"))
+                })
+                .sum()
+        }
+    };
+    let all: u32 = thread::scope(|scope| {
+        let callers = [1, 2, 3].map(|caller| scope.spawn(tries(caller)));
+        callers.into_iter().map(|caller: thread::ScopedJoinHandle<'_, u32>| caller.join().unwrap()).sum()
+    });
+    eprintln!("{all} tries for 30 notes");
+    assert!(all < 60, "{all}");
+    assert_eq!(Client::new(&world).verify(), Vec::<String>::new());
 }
 
 /// An owner is stopped before each of its changes, a taker before each of its calls, reads included, and the owner goes on
@@ -193,25 +210,29 @@ fn a_change_that_comes_late_in_the_middle_of_a_takeover_harms_nobody() {
     assert_nothing(&wrongs.into_inner().unwrap());
 }
 
-/// What operators are told not to do while anybody uses the database: the token is removed, or the folder with it.
+/// What operators are told not to do while anybody uses the database: the token is removed, or the folder with it, or the
+/// folder is moved away.
 #[test]
 fn a_lock_that_is_removed_under_an_owner_harms_nobody() {
     let world = old_world();
-    for removes_folder in [false, true] {
+    for what in ["token", "folder", "moved"] {
         let mut wrongs = Vec::new();
         for at in 1..=count(&world, Counted::Changes, &small()) {
             let meanwhile = |world: &World| {
                 let mut disk = world.disk();
+                if what == "moved" {
+                    return disk.rename(ROOT, "counterfoil.db-lock", ROOT, "elsewhere").unwrap();
+                }
                 let folder = disk.stat(ROOT, "counterfoil.db-lock").unwrap();
                 for name in disk.names(folder).unwrap() {
                     disk.unlink(folder, &name).unwrap();
                 }
-                if removes_folder {
+                if what == "folder" {
                     disk.unlink(ROOT, "counterfoil.db-lock").unwrap();
                 }
             };
             let done = overtaken_after(&world, Counted::Changes, at, &small(), meanwhile);
-            wrongs.extend(done.err().map(|error| format!("call {at}: {error}")));
+            wrongs.extend(done.err().map(|error| format!("{what}, call {at}: {error}")));
         }
         assert_nothing(&wrongs);
     }

@@ -23,10 +23,6 @@ fn create(world: &World, notes: &[(&'static str, &'static str)], plan: Plan) -> 
     (answered, true)
 }
 
-fn copy(world: &World) -> World {
-    World::new(world.disk().clone())
-}
-
 /// What is wrong with what the power cut left.
 fn check(world: &World, seed: u64, answered: &Answered, all: &[(&'static str, &'static str)]) -> Result<(), String> {
     let left = World::new(world.disk().power_cut(seed));
@@ -73,11 +69,6 @@ fn die_everywhere(world: &World, enough: usize) -> Vec<String> {
         }
     }
     wrong
-}
-
-#[track_caller]
-fn assert_nothing(wrong: &[String]) {
-    assert!(wrong.is_empty(), "{} are wrong, among them: {:#?}", wrong.len(), &wrong[..3.min(wrong.len())]);
 }
 
 #[test]
