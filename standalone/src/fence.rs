@@ -42,6 +42,9 @@ const COPY: &str = "copy.";
 const CHUNK: u64 = 1 << 18;
 /// How much is written before it is synced, and the lock renewed: a sync of all at once may take longer than a lease.
 const SYNC: u64 = 16 << 20;
+/// How often a file may change while it is copied, and a folder while it is listed: one that was overtaken changes one once.
+const TRIES: u32 = 3;
+const LOOKS: u32 = 100;
 
 /// Gives the database in this folder new files. The lock is held.
 pub fn raise(lock: &mut Lock) -> Result<(), FenceError> {
@@ -67,7 +70,14 @@ fn copy_all(lock: &mut Lock, copies: &[(String, Part)]) -> Result<(), FenceError
             Err(ErrorCode::NoEntry) => {}
             original => {
                 let original = original?;
-                while !fill(lock, copy, &original)? {}
+                let mut tries = TRIES;
+                while !fill(lock, copy, &original)? {
+                    // Whoever goes on changing it takes no part in the lock.
+                    tries -= 1;
+                    if tries == 0 {
+                        return Err(ErrorCode::Busy.into());
+                    }
+                }
                 there.push((copy, name(*part)));
             }
         }
@@ -84,7 +94,7 @@ fn copy_all(lock: &mut Lock, copies: &[(String, Part)]) -> Result<(), FenceError
 }
 
 pub fn remove_copies(lock: &Lock) -> Result<(), ErrorCode> {
-    loop {
+    for _ in 0..LOOKS {
         // Something was just renamed: look again.
         let Some(names) = lock.names()? else { continue };
         for copy in names.iter().filter(|name| name.starts_with(COPY)) {
@@ -95,6 +105,7 @@ pub fn remove_copies(lock: &Lock) -> Result<(), ErrorCode> {
         }
         return Ok(());
     }
+    Err(ErrorCode::Busy)
 }
 
 /// Copies the file. False if it has become shorter or longer meanwhile: whoever was overtaken has one late change, so that
@@ -125,5 +136,6 @@ fn fill(lock: &mut Lock, name: &str, original: &Descriptor) -> Result<bool, Fenc
         }
     }
     copy.sync()?;
+    lock.synced();
     Ok(original.stat()?.size == offset)
 }

@@ -50,7 +50,7 @@ impl Guest for Adapter {
         STORE.with_borrow_mut(|store| {
             if store.is_none() {
                 let folder = folder::find()?;
-                let lock = Lock::open(&folder, LOCK, name(Part::Database))?;
+                let lock = Lock::open(&folder, LOCK)?;
                 *store = Some(Store { folder, lock, failed: false });
             }
             Ok(Sharing::Shared)
@@ -143,14 +143,18 @@ impl OpenPart {
         })
     }
 
-    /// Changes the file after a look at the lock. Only for want of room can a change fail and leave things as they were.
-    fn change<T>(&self, what: &str, change: impl FnOnce(&Descriptor) -> Result<T, ErrorCode>) -> Result<T, Error> {
+    /// Writes after a look at the lock, and says how much. Only for want of room does that fail and leave things as they were.
+    fn write_some(&self, offset: u64, bytes: &[u8]) -> Result<u64, Error> {
         self.with(|file, store| {
             store.owns()?;
-            change(file).map_err(|error| match reason(what, error) {
-                Error::NoSpace => Error::NoSpace,
-                _ => store.fail(),
-            })
+            match file.write(bytes, offset) {
+                Ok(0) => Err(store.fail()),
+                Ok(written) => Ok(written),
+                Err(error) => match reason("write", error) {
+                    Error::NoSpace => Err(Error::NoSpace),
+                    _ => Err(store.fail()),
+                },
+            }
         })
     }
 }
@@ -180,10 +184,7 @@ impl GuestFile for OpenPart {
     fn write(&self, mut offset: u64, bytes: Vec<u8>) -> Result<(), Error> {
         let mut bytes = bytes.as_slice();
         while !bytes.is_empty() {
-            let written = self.change("write", |file| match file.write(bytes, offset)? {
-                0 => Err(ErrorCode::Io),
-                written => Ok(written),
-            })?;
+            let written = self.write_some(offset, bytes)?;
             bytes = bytes.get(written as usize..).ok_or(Error::Io)?;
             offset += written;
         }
@@ -195,9 +196,15 @@ impl GuestFile for OpenPart {
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.change("cut", |file| file.set_size(size)).map_err(|_| Error::Io)?;
-        // It may have been the commit: that the lock was held after it, too, makes it one.
-        with(Store::owns)
+        self.with(|file, store| {
+            store.owns()?;
+            if let Err(error) = file.set_size(size) {
+                reason("cut", error);
+                return Err(store.fail());
+            }
+            // It may have been the commit: that the lock was held after it, too, makes it one.
+            store.owns()
+        })
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -215,6 +222,7 @@ impl GuestFile for OpenPart {
                 return Err(store.fail());
             }
             self.has_new_entry.set(false);
+            store.lock.synced();
             store.sees_its_own()
         })
     }
@@ -229,7 +237,13 @@ impl GuestFile for OpenPart {
             let taken = if held == LockLevel::None {
                 // A takeover takes its own time, so it is begun while there is some left.
                 let is_late = WAITING.get().is_some_and(|since| since.elapsed() > WAIT * 2 / 3);
-                store.lock.acquire(!is_late).map_err(|error| io("lock", error))?
+                let begun = Instant::now();
+                let taken = store.lock.acquire(!is_late).map_err(|error| io("lock", error))?;
+                if taken {
+                    // The copying is no waiting.
+                    WAITING.set(WAITING.get().map(|since| since + begun.elapsed()));
+                }
+                taken
             } else {
                 match store.lock.check() {
                     Ok(()) => true,

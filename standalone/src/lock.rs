@@ -5,10 +5,11 @@
 //! | What happens | What follows |
 //! |---|---|
 //! | the token is free | renamed to a name of one's own: of several, one succeeds |
+//! | it is new: there was none, or it is gone by somebody's hand or a power cut | taken over, with the fence: whoever held the one before may be alive |
 //! | it is held, under the same name for the time of a lease | taken over: renamed, then the fence |
 //! | its holder reads or changes anything, a quarter of a lease after the last time | renewed: renamed to another name of its own |
 //! | its holder finds it gone | lost: nothing more is changed by this holder |
-//! | the token is gone, by somebody's hand or a power cut | after the time of a lease, one is made that is to be taken over |
+//! | there is none in the folder | after the time of a lease, one is made |
 //! | there are two, after a power cut | the one that was renamed less often is removed |
 //! | its holder's storage failed | it stays held: what was not stored is written anew by the fence of whoever takes it over |
 //!
@@ -49,6 +50,8 @@ struct Held {
     renewed: Instant,
     /// For how long at most it had the same name.
     longest: Duration,
+    /// Whether anything was stored, so that this says how slow that is.
+    synced: bool,
     is_lost: bool,
 }
 
@@ -57,13 +60,12 @@ struct Held {
 pub struct Lost;
 
 impl Lock {
-    /// Opens the lock's folder, made if it is not there. For a database that is there, it may have been removed while somebody
-    /// held the lock.
+    /// Opens the lock's folder, made if it is not there.
     ///
     /// # Errors
     ///
     /// A sentence for the caller and the operator.
-    pub fn open(parent: &Descriptor, name: &str, database: &str) -> Result<Lock, String> {
+    pub fn open(parent: &Descriptor, name: &str) -> Result<Lock, String> {
         let failed = |error: ErrorCode| {
             let error = error.name();
             format!(
@@ -73,10 +75,7 @@ impl Lock {
         // Whoever makes it at the same moment may come first.
         for _ in 0..2 {
             match parent.stat_at(PathFlags::empty(), name) {
-                Err(ErrorCode::NoEntry) => {
-                    let is_new = parent.stat_at(PathFlags::empty(), database).is_err();
-                    make(parent, name, if is_new { Token::new() } else { Token::abandoned() }).map_err(failed)?;
-                }
+                Err(ErrorCode::NoEntry) => make(parent, name).map_err(failed)?,
                 Err(error) => return Err(failed(error)),
                 Ok(stat) if stat.type_ != DescriptorType::Directory => {
                     return Err(format!(
@@ -109,8 +108,8 @@ impl Lock {
         self.watched = Some((token, since));
         let waited = now - since;
         match token {
-            Some(token) if !token.is_held => self.take(token, token.taken()),
-            Some(token) if may_take_over && waited >= lease(token.patience) => {
+            Some(token) if !token.is_held && !token.is_new() => self.take(token, token.taken()),
+            Some(token) if token.is_new() || may_take_over && waited >= lease(token.patience) => {
                 if !self.take(token, token.taken_over())? {
                     return Ok(false);
                 }
@@ -133,7 +132,7 @@ impl Lock {
                     eprintln!("counterfoil: the folder {} has no lock in it, and other files: remove it", self.name);
                     return Err(ErrorCode::NotEmpty);
                 }
-                make(&self.parent, &self.name, Token::abandoned())?;
+                make(&self.parent, &self.name)?;
                 Ok(false)
             }
             _ => Ok(false),
@@ -144,7 +143,7 @@ impl Lock {
         match self.rename(from, to) {
             Ok(()) => {
                 let (renewed, longest) = (Instant::now(), Duration::ZERO);
-                self.held = Some(Held { token: to, renewed, longest, is_lost: false });
+                self.held = Some(Held { token: to, renewed, longest, synced: false, is_lost: false });
                 self.watched = None;
                 Ok(true)
             }
@@ -161,11 +160,12 @@ impl Lock {
 
     /// Looks whether the lock is still held, before each change and after those that count, and keeps it so.
     pub fn check(&mut self) -> Result<(), Lost> {
-        let Some(Held { token, renewed, longest, is_lost: false }) = self.held else { return Err(Lost) };
+        let Some(Held { token, renewed, longest, synced, is_lost: false }) = self.held else { return Err(Lost) };
         let now = Instant::now();
         let is_ours = if now - renewed > LEASE / 4 {
             let next = token.renamed();
-            self.held = Some(Held { token: next, renewed: now, longest: longest.max(now - renewed), is_lost: false });
+            let longest = longest.max(now - renewed);
+            self.held = Some(Held { token: next, renewed: now, longest, synced, is_lost: false });
             self.rename(token, next).is_ok()
         } else {
             self.parent.stat_at(PathFlags::empty(), &self.path(&token.to_string())).is_ok()
@@ -183,6 +183,13 @@ impl Lock {
         }
     }
 
+    /// Something was stored while it is held.
+    pub fn synced(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.synced = true;
+        }
+    }
+
     /// Leaves it held: whoever takes it over raises a fence, which one who finds it free does not.
     pub fn abandon(&mut self) {
         self.held = None;
@@ -190,10 +197,12 @@ impl Lock {
 
     /// Lets go of it, if it is still held.
     pub fn release(&mut self) {
-        if let Some(Held { token, renewed, longest, is_lost: false }) = self.held.take() {
-            let longest = longest.max(renewed.elapsed());
+        if let Some(Held { token, renewed, longest, synced, is_lost: false }) = self.held.take() {
+            let patience = patience(longest.max(renewed.elapsed()));
+            // One that stored nothing has not learnt that the disk is faster now.
+            let patience = if synced { patience } else { patience.max(token.patience) };
             // If that fails, it was lost, or it will be taken over.
-            let _lost = self.rename(token, token.released(patience(longest)));
+            let _lost = self.rename(token, token.released(patience));
         }
     }
 
@@ -259,10 +268,10 @@ fn patience(still: Duration) -> u32 {
 
 /// The folder gets its name with the token in it. Where the name is taken by a folder that is not empty, or by a file,
 /// renaming fails: so there is never a second token, and never a folder beside a host's mark.
-fn make(parent: &Descriptor, name: &str, token: Token) -> Result<(), ErrorCode> {
+fn make(parent: &Descriptor, name: &str) -> Result<(), ErrorCode> {
     let draft = format!("{name}.{:016x}", get_random_u64());
     parent.create_directory_at(&draft)?;
-    let token = format!("{draft}/{token}");
+    let token = format!("{draft}/{}", Token::new());
     let flags = OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
     let made = parent.open_at(PathFlags::empty(), &token, flags, DescriptorFlags::WRITE).and_then(|file| {
         drop(file);

@@ -10,7 +10,8 @@ pub struct Token {
     pub is_held: bool,
     /// How often it was renamed.
     pub renames: u64,
-    /// How often it was taken from somebody. The database's files are new each time.
+    /// Which files the database has: one more each time that they are made anew. The upper half is random, so that none recurs
+    /// after the token was made anew.
     pub takeovers: u64,
     /// How often the time of a lease is doubled: as slow as the disk has been, and once more for each takeover in a row.
     pub patience: u32,
@@ -18,14 +19,14 @@ pub struct Token {
 }
 
 impl Token {
+    /// One that nobody has held, which does not say that nobody has held the one before it.
     pub fn new() -> Token {
-        Token { is_held: false, renames: 0, takeovers: 0, patience: 0, nonce: get_random_u64() }
+        let takeovers = get_random_u64() >> 32 << 32;
+        Token { is_held: false, renames: 0, takeovers, patience: 0, nonce: get_random_u64() }
     }
 
-    /// One in the place of one that is gone: whoever held that may be alive, so it is to be taken over, with a fence. Its
-    /// takeovers are not those of the one before.
-    pub fn abandoned() -> Token {
-        Token { is_held: true, takeovers: get_random_u64() >> 8, ..Token::new() }
+    pub fn is_new(self) -> bool {
+        self.renames == 0
     }
 
     /// Under another name, in the same hands.

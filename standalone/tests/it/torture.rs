@@ -221,10 +221,10 @@ fn is_stuck(folder: &Path) -> bool {
     before.as_deref().is_some_and(|name| name.starts_with("held.")) && token(folder) == before
 }
 
-/// How often the lock was taken from somebody.
-fn takeovers(folder: &Path) -> u64 {
+/// How often the lock was taken from somebody. The first who takes it takes it from nobody.
+fn takeovers(folder: &Path) -> u32 {
     let token = token(folder).expect("a token");
-    token.split('.').nth(2).unwrap().parse().unwrap()
+    token.split('.').nth(2).unwrap().parse::<u64>().unwrap() as u32 - 1
 }
 
 /// How long each call took whose process was not stopped meanwhile, in milliseconds.
