@@ -57,7 +57,7 @@ pub fn raise(lock: &mut Lock) -> Result<(), FenceError> {
     if raised.is_err() {
         for (copy, _) in &copies {
             // Those that are there would only take up room.
-            let _gone = lock.parent().unlink_file_at(&lock.path(copy));
+            let _gone = lock.remove(copy);
         }
     }
     raised
@@ -98,10 +98,7 @@ pub fn remove_copies(lock: &Lock) -> Result<(), ErrorCode> {
         // Something was just renamed: look again.
         let Some(names) = lock.names()? else { continue };
         for copy in names.iter().filter(|name| name.starts_with(COPY)) {
-            match lock.parent().unlink_file_at(&lock.path(copy)) {
-                Ok(()) | Err(ErrorCode::NoEntry) => {}
-                Err(error) => return Err(error),
-            }
+            lock.remove(copy)?;
         }
         return Ok(());
     }

@@ -22,7 +22,6 @@ pub fn name(part: Part) -> &'static str {
 
 /// The database of this instance.
 struct Store {
-    folder: Descriptor,
     lock: Lock,
     /// Whether a change or a sync failed. What was to be stored may be gone from memory, so no later sync proves anything.
     failed: bool,
@@ -49,9 +48,8 @@ impl Guest for Adapter {
     fn sharing_mode() -> Result<Sharing, String> {
         STORE.with_borrow_mut(|store| {
             if store.is_none() {
-                let folder = folder::find()?;
-                let lock = Lock::open(&folder, LOCK)?;
-                *store = Some(Store { folder, lock, failed: false });
+                let lock = Lock::open(folder::find()?, LOCK)?;
+                *store = Some(Store { lock, failed: false });
             }
             Ok(Sharing::Shared)
         })
@@ -59,7 +57,7 @@ impl Guest for Adapter {
 
     fn exists(part: Part) -> Result<bool, Error> {
         with(|store| {
-            let exists = match store.folder.stat_at(PathFlags::empty(), name(part)) {
+            let exists = match store.lock.parent().stat_at(PathFlags::empty(), name(part)) {
                 Ok(stat) => stat.size > 0,
                 Err(ErrorCode::NoEntry) => false,
                 Err(error) => return Err(io("look for", error)),
@@ -93,7 +91,7 @@ impl Store {
     /// Opens the part that is the database's now. While the lock is held, it stays that until the lock is lost.
     fn open(&self, part: Part, flags: OpenFlags) -> Result<Descriptor, ErrorCode> {
         let write = DescriptorFlags::READ | DescriptorFlags::WRITE;
-        self.folder.open_at(PathFlags::empty(), name(part), flags, write)
+        self.lock.parent().open_at(PathFlags::empty(), name(part), flags, write)
     }
 
     /// While the lock is held: whether what was just found by name is what this holder's files are.
@@ -215,7 +213,7 @@ impl GuestFile for OpenPart {
             store.sees_its_own()?;
             let mut synced = file.sync_data();
             if self.has_new_entry.get() {
-                synced = synced.and_then(|()| folder::sync(&store.folder));
+                synced = synced.and_then(|()| folder::sync(store.lock.parent()));
             }
             if let Err(error) = synced {
                 reason("sync", error);

@@ -65,7 +65,7 @@ impl Lock {
     /// # Errors
     ///
     /// A sentence for the caller and the operator.
-    pub fn open(parent: &Descriptor, name: &str) -> Result<Lock, String> {
+    pub fn open(parent: Descriptor, name: &str) -> Result<Lock, String> {
         let failed = |error: ErrorCode| {
             let error = error.name();
             format!(
@@ -75,7 +75,7 @@ impl Lock {
         // Whoever makes it at the same moment may come first.
         for _ in 0..2 {
             match parent.stat_at(PathFlags::empty(), name) {
-                Err(ErrorCode::NoEntry) => make(parent, name).map_err(failed)?,
+                Err(ErrorCode::NoEntry) => make(&parent, name).map_err(failed)?,
                 Err(error) => return Err(failed(error)),
                 Ok(stat) if stat.type_ != DescriptorType::Directory => {
                     return Err(format!(
@@ -83,10 +83,7 @@ impl Lock {
                          mark, to be removed once all such hosts are stopped."
                     ));
                 }
-                Ok(_) => {
-                    let parent = folder::open(parent, ".").map_err(failed)?;
-                    return Ok(Lock { parent, name: name.to_owned(), held: None, watched: None });
-                }
+                Ok(_) => return Ok(Lock { parent, name: name.to_owned(), held: None, watched: None }),
             }
         }
         Err(failed(ErrorCode::NoEntry))
@@ -220,12 +217,17 @@ impl Lock {
         tokens.sort_by_key(|token| token.renames);
         let newest = tokens.pop();
         for old in &tokens {
-            match self.parent.unlink_file_at(&self.path(&old.to_string())) {
-                Ok(()) | Err(ErrorCode::NoEntry) => {}
-                Err(error) => return Err(error),
-            }
+            self.remove(&old.to_string())?;
         }
         Ok(tokens.is_empty().then_some(newest))
+    }
+
+    /// Removes a file of the lock's folder, which may be gone already.
+    pub fn remove(&self, name: &str) -> Result<(), ErrorCode> {
+        match self.parent.unlink_file_at(&self.path(name)) {
+            Err(ErrorCode::NoEntry) => Ok(()),
+            removed => removed,
+        }
     }
 
     /// What is in the folder; none if something was renamed meanwhile, since its new name may be missing.
