@@ -18,7 +18,7 @@ use std::{fmt, thread};
 pub struct Files {
     database: PathBuf,
     /// Held locked while this lives, if nobody else may open the database.
-    owned: Option<OwnedFile>,
+    owned: Option<Arc<OwnedFile>>,
     /// Whether a sync failed: what it was to make durable may be gone from memory, so another one proves nothing.
     failed: Arc<AtomicBool>,
 }
@@ -70,7 +70,7 @@ impl Files {
         if !set(&file, F_WRLCK, OWNER).map_err(failed)? {
             return Err(OpenError::Owned(database, owner(&file)));
         }
-        let owned = OwnedFile(file);
+        let owned = Arc::new(OwnedFile(file));
         let start = Instant::now();
         while !owned.take_all().map_err(failed)? {
             if start.elapsed() >= wait {
@@ -79,6 +79,12 @@ impl Files {
             thread::sleep(Duration::from_millis(1));
         }
         Ok(Files { owned: Some(owned), ..files })
+    }
+
+    /// The same files for another instance, once the one before is gone. What is owned stays so in between.
+    #[must_use]
+    pub fn again(&self) -> Files {
+        Files { database: self.database.clone(), owned: self.owned.clone(), failed: Arc::default() }
     }
 
     pub(crate) fn refuse_standalone(&self) -> Result<(), OpenError> {

@@ -5,5 +5,6 @@ pub mod call;
 pub mod provider;
 pub mod resolve;
 pub mod restore;
+pub mod serve;
 pub mod sweep;
 pub mod work;

@@ -2,13 +2,14 @@
 
 mod commands;
 mod contract;
-mod desk;
+mod mcp;
+mod owner;
 mod provider;
 mod retry;
 mod worker;
 
 use clap::{Parser, Subcommand};
-use commands::{backup, call, provider as provider_command, resolve, restore, sweep, work};
+use commands::{backup, call, provider as provider_command, resolve, restore, serve, sweep, work};
 use host_example::commands::{Failure, Options, Tools, Verify, log};
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ enum Command {
     Call(call::Call),
     Tools(Tools),
     Verify(Verify),
+    Serve(serve::Serve),
     Work(work::Work),
     Resolve(resolve::Resolve),
     Sweep(sweep::Sweep),
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         Command::Call(command) => command.run(&options),
         Command::Tools(command) => command.run(&options),
         Command::Verify(command) => command.run(&options),
+        Command::Serve(command) => command.run(&options),
         Command::Work(command) => command.run(&options),
         Command::Resolve(command) => command.run(&options),
         Command::Sweep(command) => command.run(&options),

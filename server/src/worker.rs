@@ -1,7 +1,7 @@
 //! The worker: claims what is due, carries it out at the provider, settles what it saw. Several may run at once; one that
 //! dies is noticed when its leases are over, and what it had in hand counts as possibly sent.
 
-use crate::desk::{Desk, DeskError};
+use crate::owner::{Owner, OwnerError};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use host_example::types::State;
 use host_example::{Claimed, Observation, ProviderContract, Task, observation_name, step_name};
@@ -19,8 +19,11 @@ pub mod http;
 /// record is learnt again once the lease is over.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// The permission that its work takes.
+const DISPATCH: &str = "dispatch";
+
 pub struct Worker {
-    pub desk: Desk,
+    pub owner: Arc<Owner>,
     pub provider: Provider,
     pub contract: ProviderContract,
     /// The most attempts at a time, 1 to 64.
@@ -46,7 +49,7 @@ impl Worker {
     ///
     /// What cannot mend by itself, such as a database that is damaged or owned by another process; if it works once, also
     /// what might. What was in hand is finished, if it can be.
-    pub async fn run(self) -> Result<(), DeskError> {
+    pub async fn run(self) -> Result<(), OwnerError> {
         let worker = Arc::new(self);
         let mut in_hand = JoinSet::new();
         let result = worker.work(&mut in_hand).await;
@@ -58,7 +61,7 @@ impl Worker {
         result
     }
 
-    async fn work(self: &Arc<Self>, in_hand: &mut JoinSet<()>) -> Result<(), DeskError> {
+    async fn work(self: &Arc<Self>, in_hand: &mut JoinSet<()>) -> Result<(), OwnerError> {
         let mut stop = self.stop.clone();
         let mut pauses = pauses();
         loop {
@@ -96,9 +99,9 @@ impl Worker {
         }
     }
 
-    async fn claim(&self, limit: u32) -> Result<Claimed, DeskError> {
+    async fn claim(&self, limit: u32) -> Result<Claimed, OwnerError> {
         let (lease, contract) = (self.lease.as_millis() as u32, self.contract);
-        self.desk.run(move |instance| instance.claim(limit, lease, &contract)).await
+        self.owner.run(DISPATCH, move |instance| instance.claim(limit, lease, &contract)).await
     }
 
     /// One attempt, from its claim to its settlement.
@@ -121,7 +124,7 @@ impl Worker {
         }
         for pause in pauses() {
             let (id, seen) = (task.attempt_id.clone(), observation.clone());
-            match self.desk.run(move |instance| instance.settle(&id, &seen)).await {
+            match self.owner.run(DISPATCH, move |instance| instance.settle(&id, &seen)).await {
                 Ok(now) => {
                     let exists = matches!(observation, Observation::Accepted(_) | Observation::Finished(_));
                     if exists && matches!(now.state, State::Failed | State::Cancelled) {

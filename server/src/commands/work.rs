@@ -1,16 +1,16 @@
 //! `work`: the worker, as a process of its own.
 
 use crate::contract::Contract;
-use crate::desk::{Desk, DeskError};
+use crate::owner::{Owner, OwnerError};
 use crate::worker::Worker;
 use crate::worker::http::Provider;
 use clap::Args;
-use host_example::commands::{Failure, Options, operator};
+use host_example::commands::{Failure, Options};
 use host_example::{Files, Limits, ProviderContract};
 use reqwest::Url;
 use std::env;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -84,11 +84,13 @@ impl Work {
         drop(options.existing()?);
         let host = options.host(Limits::default())?;
         let database = options.database()?.to_owned();
-        let desk = Desk::start(move || {
-            let files = Files::shared(&database).map_err(DeskError::Open)?;
-            let instance = host.instance(|_| Some(operator("dispatch")), files);
-            instance.map_err(|error| DeskError::Failed(format!("{error:#}")))
+        // Each attempt at a time has one thing to ask for.
+        let (owner, _) = Owner::start(self.concurrency as usize + 1, move |callers| {
+            let files = Files::shared(&database).map_err(OwnerError::Open)?;
+            let instance = host.instance(move |call| callers.get(call), files);
+            instance.map_err(|error| OwnerError::Failed(format!("{error:#}")))
         })?;
+        let owner = Arc::new(owner);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (told, stop) = watch::channel(false);
@@ -109,10 +111,10 @@ impl Work {
             };
             let (once, concurrency) = (self.once, self.concurrency);
             let ended = OnceLock::new();
-            let worker = Worker { desk, provider, contract, concurrency, attempt, lease, poll, once, stop, ended };
+            let worker = Worker { owner, provider, contract, concurrency, attempt, lease, poll, once, stop, ended };
             match worker.run().await {
                 Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(DeskError::Refused(refusal)) => Err(Failure::refused(&refusal)),
+                Err(OwnerError::Refused(refusal)) => Err(Failure::refused(&refusal)),
                 Err(error) => Err(error.into()),
             }
         })
