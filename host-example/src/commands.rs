@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! use clap::Parser;
-//! use host_example::commands::{Call, Failure, Options, Verify, log};
+//! use host_example::commands::{Call, Failure, LogFormat, Options, Verify, log};
 //! use std::process::ExitCode;
 //!
 //! /// Calls tools.
@@ -22,7 +22,7 @@
 //! }
 //!
 //! fn main() -> ExitCode {
-//!     log("info");
+//!     log(&["host_example"], LogFormat::Text);
 //!     let Cli { options, command } = Cli::parse();
 //!     let done = match command {
 //!         Command::Call(call) => call.run(&options),
@@ -47,7 +47,9 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Why a command failed: an exit code, and what to print.
 ///
@@ -116,12 +118,31 @@ pub fn refused(retryable: bool) -> u8 {
     if retryable { 4 } else { 3 }
 }
 
-/// Logs to stderr what RUST_LOG asks for, or else `default_filter`, such as `host_example=info`
-/// ([`EnvFilter`] tells the form). Where the program logs already, that stays.
-pub fn log(default_filter: &str) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default_filter));
-    let colours = io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colours);
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// A line for each event, for people.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+/// Logs to stderr what the crates named in `ours` say, at level info or as RUST_LOG asks ([`EnvFilter`] tells the form). What
+/// other crates say is not logged, whatever RUST_LOG asks for: it may hold what they pass on. Where the program logs already,
+/// that stays.
+pub fn log(ours: &'static [&'static str], format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::default().add_directive(LevelFilter::INFO.into()));
+    let is_ours = filter_fn(|event| {
+        ours.iter().any(|name| event.target() == *name || event.target().starts_with(&format!("{name}::")))
+    });
+    let filter = filter.and(is_ours);
     // A log that cannot be written must not end a call that has committed.
-    drop(log.log_internal_errors(false).try_init());
+    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
+    let layer = match format {
+        LogFormat::Text => layer.with_ansi(io::stderr().is_terminal()).with_filter(filter).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
+    };
+    drop(tracing_subscriber::registry().with(layer).try_init());
 }

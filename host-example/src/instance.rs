@@ -5,6 +5,7 @@ use crate::component::State;
 use crate::types::{Operation, Refusal};
 use crate::{Claimed, Description, Invocation, Observation, ProviderContract, Reply, Restoration, Step};
 use serde::Deserialize;
+use uuid::Uuid;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Result, Store, bail};
 
@@ -43,14 +44,24 @@ impl Instance {
     /// A trap: all of the calls committed or none did. Make them again, one at a time, with the same keys, on a new
     /// instance.
     pub fn call(&mut self, calls: &[Invocation]) -> Result<Vec<Reply>> {
-        // For the log alone: an attempt is one execution, an operation is what all attempts with one key come to.
+        // Where nobody looks, none are made.
         let logged = if tracing::enabled!(tracing::Level::DEBUG) { calls.len() } else { 0 };
-        let attempts: Vec<_> = (0..logged).map(|_| uuid::Uuid::new_v4()).collect();
+        self.attempt(calls, &(0..logged).map(|_| Uuid::new_v4()).collect::<Vec<_>>())
+    }
+
+    /// The same, with an id for each call, under which it stands in the log at level debug: an attempt is one execution, an
+    /// operation is what all attempts with one key come to.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Instance::call`].
+    pub fn attempt(&mut self, calls: &[Invocation], attempts: &[Uuid]) -> Result<Vec<Reply>> {
         for (attempt, call) in attempts.iter().zip(calls) {
             tracing::debug!(%attempt, tool = log_name(&call.tool), "call");
         }
         let replies = self.run(|store, exports| exports.counterfoil_tools_toolbox().call_call(store, calls))?;
-        for (attempt, reply) in attempts.iter().zip(&replies) {
+        let logged = if tracing::enabled!(tracing::Level::DEBUG) { attempts } else { &[] };
+        for (attempt, reply) in logged.iter().zip(&replies) {
             let Logged { status, operation_id, replayed, code } = serde_json::from_str(&reply.body).unwrap_or_default();
             tracing::debug!(%attempt, operation = operation_id, status, replayed, code, "answer");
         }

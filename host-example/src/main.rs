@@ -1,7 +1,7 @@
 //! Calls counterfoil's tools on a database file, to try things with. What the commands do stands in the library.
 
 use clap::{Parser, Subcommand};
-use host_example::commands::{self, Call, Failure, Options, Tools, Verify};
+use host_example::commands::{self, Call, Failure, LogFormat, Options, Tools, Verify};
 use std::process::ExitCode;
 
 /// Calls tools that are safe to retry.
@@ -29,7 +29,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    commands::log("host_example=info");
+    commands::log(&["host_example"], LogFormat::Text);
     let Cli { options, command } = Cli::parse();
     let done = match command {
         Command::Call(call) => call.run(&options),

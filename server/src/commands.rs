@@ -7,4 +7,5 @@ pub mod resolve;
 pub mod restore;
 pub mod serve;
 pub mod sweep;
+pub mod token;
 pub mod work;

@@ -1,16 +1,22 @@
 //! The program `counterfoil`: a command is a file in `commands/`, with its arguments and one `run`.
 
 mod commands;
+mod connections;
 mod contract;
+mod http;
 mod mcp;
+mod metrics;
 mod owner;
 mod provider;
 mod retry;
+mod stop;
+mod tokens;
+mod upkeep;
 mod worker;
 
 use clap::{Parser, Subcommand};
-use commands::{backup, call, provider as provider_command, resolve, restore, serve, sweep, work};
-use host_example::commands::{Failure, Options, Tools, Verify, log};
+use commands::{backup, call, provider as provider_command, resolve, restore, serve, sweep, token, work};
+use host_example::commands::{Failure, LogFormat, Options, Tools, Verify, log};
 use std::process::ExitCode;
 
 /// Tools that are safe to retry: calls them, works for them, and keeps their database.
@@ -29,6 +35,9 @@ use std::process::ExitCode;
 struct Cli {
     #[command(flatten)]
     options: Options,
+    /// How the log is written.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
 }
@@ -38,7 +47,8 @@ enum Command {
     Call(call::Call),
     Tools(Tools),
     Verify(Verify),
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
+    Token(token::Token),
     Work(work::Work),
     Resolve(resolve::Resolve),
     Sweep(sweep::Sweep),
@@ -49,13 +59,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    log("counterfoil=info,host_example=info");
-    let Cli { options, command } = Cli::parse();
+    let Cli { options, log_format, command } = Cli::parse();
+    log(&["counterfoil", "host_example"], log_format);
     let done = match command {
         Command::Call(command) => command.run(&options),
         Command::Tools(command) => command.run(&options),
         Command::Verify(command) => command.run(&options),
         Command::Serve(command) => command.run(&options),
+        Command::Token(command) => command.run(&options),
         Command::Work(command) => command.run(&options),
         Command::Resolve(command) => command.run(&options),
         Command::Sweep(command) => command.run(&options),

@@ -9,22 +9,28 @@
 //! | so does a call by itself | made again once, on a new instance |
 //! | whoever asked has gone | what was accepted is done all the same |
 
-use host_example::commands::operator;
+mod thread;
+
+use crate::metrics::Metrics;
 use host_example::types::Refusal;
 use host_example::{Instance, Invocation, OpenError, Principal, Reply};
-use serde::Deserialize;
 use std::fmt;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::atomic::{
+    AtomicU8,
+    Ordering::{AcqRel, Acquire},
+};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::Duration;
 use tokio::sync::oneshot;
-use tracing::warn;
+use tokio::time::timeout_at;
+use uuid::Uuid;
 
-/// Why work was not done.
+/// Why there is no answer.
 #[derive(Debug)]
 pub enum OwnerError {
-    /// The component refused it.
+    /// The component refused the work.
     Refused(Refusal),
     /// The instance trapped, or there could be none: whatever was asked for happened or not.
     Failed(String),
@@ -32,7 +38,9 @@ pub enum OwnerError {
     Open(OpenError),
     /// Too much is waiting, or waited for too long: nothing was done.
     Busy,
-    /// It is stopping, or the thread is gone by a bug.
+    /// It is being done, and takes long: it happens or not.
+    Slow,
+    /// The program is stopping: nothing was done.
     Ended,
 }
 
@@ -41,7 +49,7 @@ impl OwnerError {
     pub fn is_retryable(&self) -> bool {
         match self {
             OwnerError::Refused(refusal) => refusal.retryable,
-            OwnerError::Failed(_) | OwnerError::Open(OpenError::Busy(_)) | OwnerError::Busy => true,
+            OwnerError::Failed(_) | OwnerError::Open(OpenError::Busy(_)) | OwnerError::Busy | OwnerError::Slow => true,
             OwnerError::Open(_) | OwnerError::Ended => false,
         }
     }
@@ -54,7 +62,8 @@ impl fmt::Display for OwnerError {
             OwnerError::Failed(why) => f.write_str(why),
             OwnerError::Open(error) => error.fmt(f),
             OwnerError::Busy => f.write_str("too much is waiting for the database"),
-            OwnerError::Ended => f.write_str("the component's thread has ended"),
+            OwnerError::Slow => f.write_str("the database takes long"),
+            OwnerError::Ended => f.write_str("the program is stopping"),
         }
     }
 }
@@ -75,29 +84,55 @@ impl Callers {
     }
 }
 
+/// What a caller asks for. The id is the transport's request's, for the log.
+pub struct Call {
+    pub id: Uuid,
+    pub caller: Principal,
+    pub invocation: Invocation,
+}
+
 type Work = Box<dyn FnOnce(Result<&mut Instance, OwnerError>) + Send>;
 
 enum Job {
-    Call(Call),
+    Call(Waiting),
     /// What only an operator or a worker asks for, with its permission.
     Work(&'static str, Work),
+    End,
 }
 
-struct Call {
-    caller: Principal,
-    invocation: Invocation,
-    /// When whoever waits for it has no use for it any more.
-    until: Instant,
+/// A call that was accepted.
+struct Waiting {
+    call: Call,
+    turn: Turn,
     answer: oneshot::Sender<Result<Reply, OwnerError>>,
 }
 
-/// Dropped, it ends the thread once all that was handed in is done.
-pub struct Owner {
-    queue: SyncSender<Job>,
+/// Settles between two threads whether a call begins, or its caller has given it up: the first to say so.
+#[derive(Clone, Default)]
+struct Turn(Arc<AtomicU8>);
+
+impl Turn {
+    const BEGUN: u8 = 1;
+    const GIVEN_UP: u8 = 2;
+
+    fn begin(&self) -> bool {
+        self.0.compare_exchange(0, Turn::BEGUN, AcqRel, Acquire).is_ok()
+    }
+
+    fn give_up(&self) -> bool {
+        self.0.compare_exchange(0, Turn::GIVEN_UP, AcqRel, Acquire).is_ok()
+    }
 }
 
-/// The most calls in one commit (`wit/toolbox.wit`).
-const MAX_BATCH: usize = 64;
+pub struct Owner {
+    queue: SyncSender<Job>,
+    metrics: Arc<Metrics>,
+}
+
+/// For how long a call waits for its turn.
+const TURN: Duration = Duration::from_millis(2_500);
+/// By when its caller has an answer in any case. Clients give up after 5 s or more.
+const ANSWER: Duration = Duration::from_millis(4_500);
 
 impl Owner {
     /// Starts the thread. `instance` makes an instance, called by those callers, when there is none or the last one is spent.
@@ -108,12 +143,13 @@ impl Owner {
     /// If the system gives no thread.
     pub fn start(
         most: usize,
+        metrics: Arc<Metrics>,
         instance: impl FnMut(Callers) -> Result<Instance, OwnerError> + Send + 'static,
     ) -> std::io::Result<(Owner, JoinHandle<()>)> {
         let (queue, jobs) = sync_channel(most);
-        let thread = Thread { callers: Callers::default(), make: Box::new(instance), current: None };
+        let thread = thread::Thread::new(Box::new(instance), Arc::clone(&metrics));
         let thread = std::thread::Builder::new().name("component".to_owned()).spawn(move || thread.run(&jobs))?;
-        Ok((Owner { queue }, thread))
+        Ok((Owner { queue, metrics }, thread))
     }
 
     /// Does `work` on the instance, with one permission of an operator's, after all that was handed in before.
@@ -139,123 +175,40 @@ impl Owner {
         answered.await.map_err(|_| OwnerError::Ended)?
     }
 
-    /// Makes a call, in one commit with others that wait. It begins before `until`, or not at all.
+    /// Makes a call, in one commit with others that wait. It begins soon or not at all; begun, nothing cuts it short, whether
+    /// anybody waits for this or not.
     ///
     /// # Errors
     ///
     /// See [`OwnerError`]. A refusal is a reply, not an error.
-    pub async fn call(&self, caller: Principal, invocation: Invocation, until: Instant) -> Result<Reply, OwnerError> {
-        let (answer, answered) = oneshot::channel();
-        self.hand_in(Job::Call(Call { caller, invocation, until, answer }))?;
-        answered.await.map_err(|_| OwnerError::Ended)?
+    pub async fn call(&self, call: Call) -> Result<Reply, OwnerError> {
+        let accepted = tokio::time::Instant::now();
+        let (answer, mut answered) = oneshot::channel();
+        let turn = Turn::default();
+        self.hand_in(Job::Call(Waiting { call, turn: turn.clone(), answer }))?;
+        let answer = match timeout_at(accepted + TURN, &mut answered).await {
+            Err(_) if turn.give_up() => return Err(OwnerError::Busy),
+            Err(_) => timeout_at(accepted + ANSWER, answered).await.map_err(|_| OwnerError::Slow)?,
+            Ok(answer) => answer,
+        };
+        answer.map_err(|_| OwnerError::Ended)?
+    }
+
+    /// Ends the thread once all that was handed in before is done. Later work is refused.
+    pub fn end(&self) {
+        // It fails if the thread has ended.
+        drop(self.queue.send(Job::End));
     }
 
     fn hand_in(&self, job: Job) -> Result<(), OwnerError> {
-        self.queue.try_send(job).map_err(|error| match error {
-            TrySendError::Full(_) => OwnerError::Busy,
-            TrySendError::Disconnected(_) => OwnerError::Ended,
+        // Counted first, lest it is taken before it is counted.
+        self.metrics.queued.inc();
+        self.queue.try_send(job).map_err(|error| {
+            self.metrics.queued.dec();
+            match error {
+                TrySendError::Full(_) => OwnerError::Busy,
+                TrySendError::Disconnected(_) => OwnerError::Ended,
+            }
         })
     }
-}
-
-type Make = Box<dyn FnMut(Callers) -> Result<Instance, OwnerError> + Send>;
-
-struct Thread {
-    callers: Callers,
-    make: Make,
-    current: Option<Instance>,
-}
-
-impl Thread {
-    fn run(mut self, jobs: &Receiver<Job>) {
-        let mut next = jobs.recv().ok();
-        while let Some(job) = next {
-            next = match job {
-                Job::Work(permission, work) => {
-                    self.callers.set(vec![operator(permission)]);
-                    work(self.instance());
-                    None
-                }
-                Job::Call(first) => {
-                    let (batch, next) = waiting(first, jobs);
-                    self.answer(batch);
-                    next
-                }
-            }
-            .or_else(|| jobs.recv().ok());
-        }
-    }
-
-    fn instance(&mut self) -> Result<&mut Instance, OwnerError> {
-        if self.current.as_ref().is_none_or(Instance::is_spent) {
-            // The one before lets go of the database first.
-            self.current = None;
-            self.current = Some((self.make)(self.callers.clone())?);
-        }
-        self.current.as_mut().ok_or(OwnerError::Ended)
-    }
-
-    fn answer(&mut self, batch: Vec<Call>) {
-        let now = Instant::now();
-        let (batch, late): (Vec<_>, Vec<_>) = batch.into_iter().partition(|call| call.until > now);
-        for call in late {
-            drop(call.answer.send(Err(OwnerError::Busy)));
-        }
-        let mut replies = Vec::new();
-        if batch.len() > 1 {
-            match self.make_calls(&batch) {
-                Ok(made) => replies = made,
-                Err(error) => warn!(%error, calls = batch.len(), "a batch failed: its calls are made one by one"),
-            }
-        }
-        let mut replies = replies.into_iter();
-        for call in batch {
-            let reply = match replies.next() {
-                Some(reply) if !is_doubtful(&reply) => Ok(reply),
-                _ => self.make_alone(&call),
-            };
-            drop(call.answer.send(reply));
-        }
-    }
-
-    /// Under its key it acts at most once, however often it is made.
-    fn make_alone(&mut self, call: &Call) -> Result<Reply, OwnerError> {
-        let first = self.make_calls(std::slice::from_ref(call));
-        let is_spent = self.current.as_ref().is_none_or(Instance::is_spent);
-        let reply = match first {
-            Ok(replies) if !is_spent || !replies.iter().any(is_doubtful) => Ok(replies),
-            _ => self.make_calls(std::slice::from_ref(call)),
-        };
-        reply?.pop().ok_or_else(|| OwnerError::Failed("the component answered no reply to a call".to_owned()))
-    }
-
-    fn make_calls(&mut self, calls: &[Call]) -> Result<Vec<Reply>, OwnerError> {
-        self.callers.set(calls.iter().map(|call| call.caller.clone()).collect());
-        let invocations: Vec<_> = calls.iter().map(|call| call.invocation.clone()).collect();
-        self.instance()?.call(&invocations).map_err(|trap| OwnerError::Failed(format!("{trap:#}")))
-    }
-}
-
-/// All the calls that wait, up to a batch, and the work that comes after them.
-fn waiting(first: Call, jobs: &Receiver<Job>) -> (Vec<Call>, Option<Job>) {
-    let mut batch = vec![first];
-    while batch.len() < MAX_BATCH {
-        match jobs.try_recv() {
-            Ok(Job::Call(call)) => batch.push(call),
-            Ok(work) => return (batch, Some(work)),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-        }
-    }
-    (batch, None)
-}
-
-/// Whether another try may tell more: storage failed, or the transaction that others shared.
-fn is_doubtful(reply: &Reply) -> bool {
-    #[derive(Deserialize)]
-    struct Code<'a> {
-        code: &'a str,
-    }
-    reply.refused
-        && serde_json::from_str(&reply.body)
-            .is_ok_and(|Code { code }| matches!(code, "busy" | "unavailable" | "unconfirmed"))
 }

@@ -5,7 +5,6 @@
 
 pub mod api;
 pub mod faults;
-pub mod server;
 pub mod store;
 pub mod transport;
 

@@ -2,18 +2,19 @@
 //! dies is noticed when its leases are over, and what it had in hand counts as possibly sent.
 
 use crate::owner::{Owner, OwnerError};
+use crate::stop::Stop;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use host_example::types::State;
 use host_example::{Claimed, Observation, ProviderContract, Task, observation_name, step_name};
 use http::Provider;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 pub mod http;
+pub mod options;
 
 /// How long after it was told to stop, or could not go on, a worker goes on trying to record what it saw. What it cannot
 /// record is learnt again once the lease is over.
@@ -36,8 +37,7 @@ pub struct Worker {
     pub poll: Duration,
     /// Whether to end when nothing is due.
     pub once: bool,
-    /// Turns true when it is told to stop.
-    pub stop: watch::Receiver<bool>,
+    pub stop: Stop,
     /// When it began to finish what is in hand.
     pub ended: OnceLock<Instant>,
 }
@@ -62,7 +62,6 @@ impl Worker {
     }
 
     async fn work(self: &Arc<Self>, in_hand: &mut JoinSet<()>) -> Result<(), OwnerError> {
-        let mut stop = self.stop.clone();
         let mut pauses = pauses();
         loop {
             let mut wait = self.poll;
@@ -92,7 +91,7 @@ impl Worker {
                 }
             }
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                () = self.stop.wait() => return Ok(()),
                 Some(_) = in_hand.join_next() => {}
                 () = sleep(wait) => {}
             }

@@ -75,6 +75,12 @@ impl Options {
         Ok(Principal { workspace, subject, permissions })
     }
 
+    /// Whether a caller, or what it may do, was named.
+    #[must_use]
+    pub fn has_principal(&self) -> bool {
+        self.subject.is_some() || !self.allow.is_empty()
+    }
+
     /// The database's file, which need not be there.
     ///
     /// # Errors

@@ -3,16 +3,16 @@
 use crate::contract::Contract;
 use crate::provider::faults::Faults;
 use crate::provider::store::Store;
-use crate::provider::{self, Settings, server};
+use crate::provider::{self, Settings};
+use crate::{connections, stop};
 use clap::Args;
 use std::error::Error;
-use std::future::Future;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 
 /// Runs a provider of deployments that misbehaves on command, to run a worker against.
 ///
@@ -87,13 +87,13 @@ pub fn run(arguments: Provider) -> Result<(), Box<dyn Error + Send + Sync>> {
     let provider = provider::Provider::new(settings, arguments.faults, seed, store);
     tokio::runtime::Runtime::new()?.block_on(async {
         // Before the address is announced: whoever has read it may send a signal.
-        let stop = stop()?;
+        let stop = stop::on_signal()?;
         let listener = TcpListener::bind(arguments.listen).await;
         let listener = listener.map_err(|error| format!("{}: {error}", arguments.listen))?;
         let mut out = io::stdout();
         writeln!(out, "listening on http://{}/deployments", listener.local_addr()?)?;
         out.flush()?;
-        server::serve(listener, provider::api::router(provider), stop).await;
+        connections::serve(listener, provider::api::router(provider), Semaphore::MAX_PERMITS, stop.wait()).await;
         Ok(())
     })
 }
@@ -105,16 +105,4 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
         return Err(format!("{} is not a loopback address, such as 127.0.0.1 or [::1]", address.ip()));
     }
     Ok(address)
-}
-
-/// Ready once the process is asked to end.
-fn stop() -> io::Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

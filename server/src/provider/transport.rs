@@ -2,6 +2,7 @@
 
 use super::Provider;
 use super::faults::{Fate, Fault};
+use crate::connections::HangUp;
 use axum::Json;
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{Request, State};
@@ -11,8 +12,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 use serde_json::json;
-use std::error::Error;
-use std::fmt::{self, Display, Formatter};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -78,26 +77,6 @@ fn retry_after(pause: Duration, as_date: bool, now: SystemTime) -> HeaderValue {
     }
     HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX))
 }
-
-/// Marks an answer that is not to be written: `server.rs` makes hyper close the connection instead.
-#[derive(Clone, Copy, Debug)]
-pub struct HangUp;
-
-impl IntoResponse for HangUp {
-    fn into_response(self) -> Response {
-        let mut answer = Response::default();
-        answer.extensions_mut().insert(self);
-        answer
-    }
-}
-
-impl Display for HangUp {
-    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        out.write_str("the connection was closed without an answer")
-    }
-}
-
-impl Error for HangUp {}
 
 /// The answer with half its body, of a length that was told beforehand or else chunked.
 async fn half(answer: Response, is_chunked: bool) -> Response {

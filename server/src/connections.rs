@@ -1,32 +1,42 @@
 //! Connections, served by hand rather than by `axum::serve`, which cannot close one without an answer.
 
-use super::transport::HangUp;
 use axum::Router;
+use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// How long the requests that are being answered may take once the server is to stop.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// Serves until `stop` is ready. An answer with [`HangUp`] among its extensions is not written: its connection is closed.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+/// Serves until `stop` is ready. More than `most` connections wait to be accepted. A request that was read is carried out, though
+/// its client goes away. An answer with [`HangUp`] among its extensions is not written: its connection is closed.
+pub async fn serve(listener: TcpListener, router: Router, most: usize, stop: impl Future<Output = ()>) {
     let router = TowerToHyperService::new(router);
     let connections = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(most));
     let mut stop = pin!(stop);
     loop {
+        let accept = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            listener.accept().await.map(|(stream, _)| (stream, place))
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept => accepted,
             () = stop.as_mut() => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, place) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, for one, which takes a moment to mend.
                 tracing::warn!(%error, "a connection cannot be accepted");
@@ -59,6 +69,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection broke");
             }
+            drop(place);
         });
     }
     drop(listener);
@@ -66,3 +77,23 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
         tracing::warn!("stopping in the middle of requests");
     }
 }
+
+/// Marks an answer that is not to be written: [`serve`] makes hyper close the connection instead.
+#[derive(Clone, Copy, Debug)]
+pub struct HangUp;
+
+impl IntoResponse for HangUp {
+    fn into_response(self) -> Response {
+        let mut answer = Response::default();
+        answer.extensions_mut().insert(self);
+        answer
+    }
+}
+
+impl Display for HangUp {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        out.write_str("the connection was closed without an answer")
+    }
+}
+
+impl Error for HangUp {}

@@ -1,0 +1,47 @@
+//! `token`: who may call over HTTP.
+
+use crate::tokens;
+use clap::{Args, Subcommand};
+use host_example::commands::{Failure, Options};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Tokens for `serve --http`.
+#[derive(Args)]
+pub struct Token {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    New(New),
+}
+
+/// Makes a token for the caller that --as and --allow name, and prints it: it is shown once, and kept nowhere. Its hash goes
+/// to the end of the file; a server that uses the file knows it at once. To revoke a token, remove its entry from the file.
+#[derive(Args)]
+struct New {
+    /// The file of tokens, which is made if it is not there.
+    #[arg(long, value_name = "FILE")]
+    tokens: PathBuf,
+    /// Which token this is, to find it in the file; no two have one name.
+    #[arg(long)]
+    name: String,
+    /// How long it is valid [default: until it is removed].
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    valid_for: Option<Duration>,
+}
+
+impl Token {
+    pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
+        let Command::New(New { tokens, name, valid_for }) = self.command;
+        let token = tokens::add(&tokens, &name, &options.principal()?, valid_for)?;
+        writeln!(io::stdout(), "{token}").map_err(|error| {
+            format!("the token cannot be printed ({error}): remove the entry {name:?} from {}", tokens.display())
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
