@@ -9,6 +9,8 @@
 //! | so does a call by itself | made again once, on a new instance |
 //! | whoever asked has gone | what was accepted is done all the same |
 
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use crate::metrics::Metrics;
@@ -127,6 +129,8 @@ impl Turn {
 pub struct Owner {
     queue: SyncSender<Job>,
     metrics: Arc<Metrics>,
+    turn: Duration,
+    answer: Duration,
 }
 
 /// For how long a call waits for its turn.
@@ -149,7 +153,7 @@ impl Owner {
         let (queue, jobs) = sync_channel(most);
         let thread = thread::Thread::new(Box::new(instance), Arc::clone(&metrics));
         let thread = std::thread::Builder::new().name("component".to_owned()).spawn(move || thread.run(&jobs))?;
-        Ok((Owner { queue, metrics }, thread))
+        Ok((Owner { queue, metrics, turn: TURN, answer: ANSWER }, thread))
     }
 
     /// Does `work` on the instance, with one permission of an operator's, after all that was handed in before.
@@ -186,9 +190,9 @@ impl Owner {
         let (answer, mut answered) = oneshot::channel();
         let turn = Turn::default();
         self.hand_in(Job::Call(Waiting { call, turn: turn.clone(), answer }))?;
-        let answer = match timeout_at(accepted + TURN, &mut answered).await {
+        let answer = match timeout_at(accepted + self.turn, &mut answered).await {
             Err(_) if turn.give_up() => return Err(OwnerError::Busy),
-            Err(_) => timeout_at(accepted + ANSWER, answered).await.map_err(|_| OwnerError::Slow)?,
+            Err(_) => timeout_at(accepted + self.answer, answered).await.map_err(|_| OwnerError::Slow)?,
             Ok(answer) => answer,
         };
         answer.map_err(|_| OwnerError::Ended)?

@@ -10,15 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::{NamedTempFile, TempDir};
-
-/// What `cargo xtask` prints as its last line: the path of what it built.
-fn xtask(arguments: &[&str]) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
-    let output = cargo.stderr(Stdio::inherit()).output().expect("cargo runs");
-    assert!(output.status.success(), "cargo xtask {arguments:?} failed");
-    String::from_utf8(output.stdout).unwrap().lines().last().expect("a path").into()
-}
+use test_support::xtask;
 
 /// Once it was compiled by one process, the others find it compiled.
 fn compiled(component: PathBuf) -> PathBuf {

@@ -8,17 +8,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use test_support::xtask;
 use wasmtime::Store;
 use wasmtime::component::Component;
-
-/// What `cargo xtask` prints as its last line: the path of what it built.
-fn xtask(arguments: &[&str]) -> PathBuf {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
-    let output = cargo.stderr(Stdio::inherit()).output().expect("cargo runs");
-    assert!(output.status.success(), "cargo xtask {arguments:?} failed");
-    String::from_utf8(output.stdout).unwrap().lines().last().expect("a path").into()
-}
 
 /// The component that everybody is given: the tools alone, for any host.
 pub fn standalone() -> &'static Path {

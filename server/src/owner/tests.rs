@@ -1,0 +1,375 @@
+//! The owner over real files whose syncs a test holds back, or lets fail. A commit is one sync of the WAL; the first call on a
+//! new database makes more of them, so that each test begins with one call.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+
+use super::*;
+use host_example::{Error, Files, Host, Limits, LockLevel, Part, Sharing, Storage, StorageFile};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, OnceLock};
+use tempfile::TempDir;
+use test_support::xtask;
+
+/// What a test does to syncs of the WAL.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    syncs: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    /// How many syncs wait before it.
+    waiting: usize,
+    /// How many of the next syncs fail.
+    failing: usize,
+}
+
+impl Gate {
+    fn close(&self) {
+        self.state.lock().unwrap().closed = true;
+    }
+
+    fn open(&self) {
+        self.state.lock().unwrap().closed = false;
+        self.changed.notify_all();
+    }
+
+    fn fail_next(&self, syncs: usize) {
+        self.state.lock().unwrap().failing = syncs;
+    }
+
+    /// Until a batch is in the middle of its commit.
+    fn wait_for_commit(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
+    }
+
+    fn pass(&self) -> Result<(), Error> {
+        let mut state = self.state.lock().unwrap();
+        state.waiting += 1;
+        self.changed.notify_all();
+        state = self.changed.wait_while(state, |state| state.closed).unwrap();
+        state.waiting -= 1;
+        self.syncs.fetch_add(1, SeqCst);
+        if state.failing == 0 {
+            return Ok(());
+        }
+        state.failing -= 1;
+        Err(Error::Io)
+    }
+}
+
+struct Gated(Files, Arc<Gate>);
+
+impl Storage for Gated {
+    fn sharing(&self) -> Result<Sharing, String> {
+        self.0.sharing()
+    }
+
+    fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
+        let file = self.0.open(part, create)?;
+        let gate = (part == Part::Wal).then(|| Arc::clone(&self.1));
+        Ok(Box::new(GatedFile(file, gate)))
+    }
+
+    fn exists(&mut self, part: Part) -> Result<bool, Error> {
+        self.0.exists(part)
+    }
+
+    fn remove(&mut self, part: Part) -> Result<(), Error> {
+        self.0.remove(part)
+    }
+}
+
+struct GatedFile(Box<dyn StorageFile>, Option<Arc<Gate>>);
+
+impl StorageFile for GatedFile {
+    fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
+        self.0.read(offset, length)
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.0.write(offset, bytes)
+    }
+
+    fn size(&mut self) -> Result<u64, Error> {
+        self.0.size()
+    }
+
+    fn set_size(&mut self, size: u64) -> Result<(), Error> {
+        self.0.set_size(size)
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        if let Some(gate) = &self.1 {
+            gate.pass()?;
+        }
+        self.0.sync()
+    }
+
+    fn lock(&mut self, level: LockLevel) -> Result<LockLevel, Error> {
+        self.0.lock(level)
+    }
+
+    fn unlock(&mut self, level: LockLevel) -> Result<(), Error> {
+        self.0.unlock(level)
+    }
+
+    fn is_reserved(&mut self) -> Result<bool, Error> {
+        self.0.is_reserved()
+    }
+}
+
+fn host() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    let limits = Limits { computing: Duration::from_millis(500), ..Limits::default() };
+    HOST.get_or_init(|| Host::load(&xtask(&["component", "test"]), limits).unwrap())
+}
+
+/// An owner of the tests' own tools, in a folder of its own.
+struct World {
+    _folder: TempDir,
+    owner: Arc<Owner>,
+    thread: Option<JoinHandle<()>>,
+    gate: Arc<Gate>,
+    instances: Arc<AtomicUsize>,
+}
+
+impl World {
+    async fn new(queue: usize) -> World {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::sole(&folder.path().join("test.db"), Duration::ZERO).unwrap();
+        let (gate, instances) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+        let (held, made) = (Arc::clone(&gate), Arc::clone(&instances));
+        let (mut owner, thread) = Owner::start(queue, Arc::new(Metrics::new()), move |callers| {
+            made.fetch_add(1, SeqCst);
+            let storage = Gated(files.again(), Arc::clone(&held));
+            host()
+                .instance(move |call| callers.get(call), storage)
+                .map_err(|error| OwnerError::Failed(error.to_string()))
+        })
+        .unwrap();
+        // A slow machine is no reason to give up.
+        (owner.turn, owner.answer) = (Duration::from_secs(60), Duration::from_secs(120));
+        let world = World { _folder: folder, owner: Arc::new(owner), thread: Some(thread), gate, instances };
+        assert_eq!(code(&world.mark("first").await), "fresh");
+        world.gate.syncs.store(0, SeqCst);
+        world
+    }
+
+    fn call(&self, tool: &str, arguments: Value) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
+        let caller = Principal {
+            workspace: "acme".to_owned(),
+            subject: "ada".to_owned(),
+            permissions: vec!["mark".to_owned(), "read".to_owned()],
+        };
+        let invocation = Invocation { tool: tool.to_owned(), arguments: arguments.to_string() };
+        let owner = Arc::clone(&self.owner);
+        tokio::spawn(async move { owner.call(Call { id: Uuid::new_v4(), caller, invocation }).await })
+    }
+
+    fn marking(&self, key: &str) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
+        self.call("mark", json!({ "idempotency_key": key, "text": key }))
+    }
+
+    async fn mark(&self, key: &str) -> Result<Reply, OwnerError> {
+        self.marking(key).await.unwrap()
+    }
+
+    /// One call in the middle of its commit, and others that wait behind it: it is certain that they share the next one.
+    async fn waiting<T>(
+        &self,
+        others: impl FnOnce(&World) -> T,
+    ) -> (tokio::task::JoinHandle<Result<Reply, OwnerError>>, T) {
+        self.gate.close();
+        let first = self.marking("in-hand");
+        tokio::task::yield_now().await;
+        self.gate.wait_for_commit();
+        let others = others(self);
+        // Each task runs until it waits.
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        (first, others)
+    }
+
+    fn syncs(&self) -> usize {
+        self.gate.syncs.load(SeqCst)
+    }
+
+    /// How often an instance was made.
+    fn instances(&self) -> usize {
+        self.instances.load(SeqCst)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.gate.open();
+        self.owner.end();
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+/// `fresh`, `replayed`, the code of the refusal, or the error's name.
+fn code(answer: &Result<Reply, OwnerError>) -> String {
+    match answer {
+        Ok(reply) => {
+            let body: Value = serde_json::from_str(&reply.body).unwrap();
+            match body["code"].as_str() {
+                Some(code) => code.to_owned(),
+                None if body["replayed"] == true => "replayed".to_owned(),
+                None => "fresh".to_owned(),
+            }
+        }
+        Err(error) => format!("{error:?}").split('(').next().unwrap().to_owned(),
+    }
+}
+
+async fn codes(calls: Vec<tokio::task::JoinHandle<Result<Reply, OwnerError>>>) -> Vec<String> {
+    let mut codes = Vec::new();
+    for call in calls {
+        codes.push(code(&call.await.unwrap()));
+    }
+    codes
+}
+
+#[tokio::test]
+async fn calls_that_wait_at_the_same_time_share_one_commit() {
+    let world = World::new(100).await;
+    let keys: Vec<_> = (0..64).map(|number| format!("key-{number}")).collect();
+    let (first, others) = world.waiting(|world| keys.iter().map(|key| world.marking(key)).collect()).await;
+    world.gate.open();
+    assert_eq!(code(&first.await.unwrap()), "fresh");
+    assert_eq!(codes(others).await, vec!["fresh"; 64]);
+    assert_eq!(world.syncs(), 2);
+}
+
+#[tokio::test]
+async fn equal_calls_in_one_batch_are_one_effect_and_unequal_ones_conflict() {
+    let world = World::new(100).await;
+    let other = json!({ "idempotency_key": "key", "text": "other" });
+    let (_, others) =
+        world.waiting(|world| vec![world.marking("key"), world.marking("key"), world.call("mark", other)]).await;
+    world.gate.open();
+    assert_eq!(codes(others).await, ["fresh", "replayed", "key_conflict"]);
+}
+
+#[tokio::test]
+async fn a_call_whose_turn_does_not_come_is_refused_and_nothing_of_it_is_done() {
+    let world = World::new(100).await;
+    let (first, late) = world.waiting(|world| world.marking("late")).await;
+    // The runtime's clock stands still, and goes on to whatever is due next when nothing else is to be done.
+    tokio::time::pause();
+    assert_eq!(code(&late.await.unwrap()), "Busy");
+    assert_eq!(code(&first.await.unwrap()), "Slow");
+    tokio::time::resume();
+    world.gate.open();
+    let find = world.call("find_operation", json!({ "tool": "mark", "idempotency_key": "late" })).await.unwrap();
+    assert_eq!(code(&find), "not_found");
+    assert_eq!(code(&world.mark("in-hand").await), "replayed", "what had begun was done");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_the_refused_call_can_be_repeated() {
+    let world = World::new(1).await;
+    let (first, others) = world.waiting(|world| vec![world.marking("one"), world.marking("two")]).await;
+    world.gate.open();
+    assert_eq!(code(&first.await.unwrap()), "fresh");
+    assert_eq!(codes(others).await, ["fresh", "Busy"]);
+    assert_eq!(code(&world.mark("two").await), "fresh");
+}
+
+#[tokio::test]
+async fn whoever_goes_away_takes_nothing_with_it() {
+    let world = World::new(100).await;
+    let (first, gone) = world.waiting(|world| world.marking("gone")).await;
+    gone.abort();
+    first.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    world.gate.open();
+    assert_eq!(code(&world.mark("gone").await), "replayed");
+    assert_eq!(code(&world.mark("in-hand").await), "replayed");
+}
+
+#[tokio::test]
+async fn a_batch_that_traps_is_made_again_call_by_call() {
+    let world = World::new(100).await;
+    let trap = json!({ "idempotency_key": "trap", "how": "trap" });
+    let (_, others) =
+        world.waiting(|world| vec![world.marking("one"), world.call("fail", trap), world.marking("two")]).await;
+    world.gate.open();
+    assert_eq!(codes(others).await, ["fresh", "Failed", "fresh"]);
+    assert_eq!(code(&world.mark("one").await), "replayed");
+    assert!(world.instances() > 1, "{}", world.instances());
+}
+
+#[tokio::test]
+async fn a_batch_that_loses_its_transaction_is_made_again_call_by_call() {
+    let world = World::new(100).await;
+    let roll_back = json!({ "idempotency_key": "back", "how": "roll_back" });
+    let (_, others) =
+        world.waiting(|world| vec![world.marking("one"), world.call("fail", roll_back), world.marking("two")]).await;
+    world.gate.open();
+    let codes = codes(others).await;
+    assert_eq!([&codes[0], &codes[2]], ["fresh", "fresh"]);
+    assert_ne!(codes[1], "fresh");
+    assert_eq!(code(&world.mark("two").await), "replayed");
+}
+
+/// B5: it may have committed, and whoever looks finds out.
+#[tokio::test]
+async fn a_batch_whose_commit_fails_is_settled_call_by_call_on_a_new_instance() {
+    let world = World::new(100).await;
+    let (first, others) = world.waiting(|world| vec![world.marking("one"), world.marking("two")]).await;
+    world.gate.fail_next(1);
+    world.gate.open();
+    let first = code(&first.await.unwrap());
+    assert!(["fresh", "replayed"].contains(&first.as_str()), "{first}");
+    assert_eq!(codes(others).await.len(), 2);
+    for key in ["in-hand", "one", "two"] {
+        assert_eq!(code(&world.mark(key).await), "replayed", "{key}");
+    }
+    assert_eq!(world.instances(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_computes_for_ever_is_cut_off_and_the_next_one_is_answered() {
+    let world = World::new(100).await;
+    let spin = world.call("fail", json!({ "idempotency_key": "spin", "how": "spin" }));
+    assert_eq!(code(&spin.await.unwrap()), "Failed");
+    assert_eq!(code(&world.mark("after").await), "fresh");
+}
+
+#[tokio::test]
+async fn an_operators_work_takes_its_turn_between_batches() {
+    let world = World::new(100).await;
+    let (_, (before, swept, after)) = world
+        .waiting(|world| {
+            let owner = Arc::clone(&world.owner);
+            let before = world.marking("before");
+            let swept = tokio::spawn(async move { owner.run("maintain", |instance| instance.sweep(1)).await });
+            (before, swept, world.marking("after"))
+        })
+        .await;
+    world.gate.open();
+    assert_eq!(swept.await.unwrap().unwrap(), 0);
+    assert_eq!(codes(vec![before, after]).await, ["fresh", "fresh"]);
+    assert_eq!(world.syncs(), 3, "the work parts what would have been one batch");
+}
+
+#[tokio::test]
+async fn what_was_accepted_before_the_end_is_done_and_what_comes_later_is_refused() {
+    let mut world = World::new(100).await;
+    let (first, accepted) = world.waiting(|world| vec![world.marking("one"), world.marking("two")]).await;
+    world.owner.end();
+    world.gate.open();
+    world.thread.take().map(JoinHandle::join).unwrap().unwrap();
+    assert_eq!(code(&first.await.unwrap()), "fresh");
+    assert_eq!(codes(accepted).await, ["fresh", "fresh"]);
+    assert_eq!(code(&world.mark("three").await), "Ended");
+}
