@@ -9,7 +9,7 @@ mod retry;
 mod worker;
 
 use clap::{Parser, Subcommand};
-use commands::{backup, call, provider as provider_command, resolve, restore, serve, sweep, work};
+use commands::{backup, call, operations, provider as provider_command, resolve, restore, serve, sweep, work};
 use host_example::commands::{Failure, Options, Tools, Verify, log};
 use std::process::ExitCode;
 
@@ -40,6 +40,7 @@ enum Command {
     Verify(Verify),
     Serve(serve::Serve),
     Work(work::Work),
+    Operations(operations::Operations),
     Resolve(resolve::Resolve),
     Sweep(sweep::Sweep),
     Backup(backup::Backup),
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Verify(command) => command.run(&options),
         Command::Serve(command) => command.run(&options),
         Command::Work(command) => command.run(&options),
+        Command::Operations(command) => command.run(&options),
         Command::Resolve(command) => command.run(&options),
         Command::Sweep(command) => command.run(&options),
         Command::Backup(command) => command.run(&options),
