@@ -31,6 +31,7 @@ macro_rules! unfinished {
     };
 }
 
+pub mod listing;
 pub mod next;
 pub mod operation;
 pub mod operations;

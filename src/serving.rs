@@ -99,6 +99,18 @@ macro_rules! serve {
                 fn accept_restored() -> Result<Option<upkeep::Restoration>, types::Refusal> {
                     serving::upkeep::accept_restored(&$registry)
                 }
+
+                fn list_operations(
+                    state: Option<types::State>,
+                    after: Option<String>,
+                    limit: u32,
+                ) -> Result<Vec<upkeep::ListedOperation>, types::Refusal> {
+                    serving::upkeep::list_operations(&$registry, state, after.as_deref(), limit)
+                }
+
+                fn count_operations() -> Result<Vec<(types::State, u64)>, types::Refusal> {
+                    serving::upkeep::count_operations(&$registry)
+                }
             }
 
     bindings::export_serving!(Component with_types_in bindings);
@@ -187,6 +199,20 @@ impl From<State> for types::State {
             State::CancelRequested => types::State::CancelRequested,
             State::Cancelled => types::State::Cancelled,
             State::OutcomeUnknown => types::State::OutcomeUnknown,
+        }
+    }
+}
+
+impl From<types::State> for State {
+    fn from(state: types::State) -> Self {
+        match state {
+            types::State::Accepted => State::Accepted,
+            types::State::Running => State::Running,
+            types::State::Succeeded => State::Succeeded,
+            types::State::Failed => State::Failed,
+            types::State::CancelRequested => State::CancelRequested,
+            types::State::Cancelled => State::Cancelled,
+            types::State::OutcomeUnknown => State::OutcomeUnknown,
         }
     }
 }

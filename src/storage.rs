@@ -166,11 +166,14 @@ impl Database {
     /// What is wrong with the file: SQLite's integrity check, effects without their receipt, which the tools' tables
     /// declare as foreign keys, and the component's own checks.
     pub fn check(&self, schema: &Schema) -> Result<Vec<String>, Refusal> {
-        const BUILT_IN: [&str; 3] = [
+        const BUILT_IN: [&str; 4] = [
             "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'",
             r#"SELECT 'a row of ' || "table" || ' has no receipt' FROM pragma_foreign_key_check"#,
             "SELECT 'operation ' || operation_id || ' has an attempt in hand that is not there' FROM operations
              WHERE attempt_id IS NOT NULL AND attempt_id NOT IN (SELECT attempt_id FROM attempts)",
+            "SELECT 'the operations in state ' || state || ' are miscounted'
+             FROM (SELECT state, count(*) AS found FROM operations GROUP BY state) FULL JOIN operation_counts USING (state)
+             WHERE coalesce(found, 0) IS NOT number",
         ];
         let mut wrong = Vec::new();
         for sql in BUILT_IN.iter().chain(schema.checks) {

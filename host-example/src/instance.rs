@@ -2,8 +2,10 @@
 
 use crate::bindings::Serving;
 use crate::component::State;
-use crate::types::{Operation, Refusal};
-use crate::{Claimed, Description, Invocation, Observation, ProviderContract, Reply, Restoration, Step};
+use crate::types::{self, Operation, Refusal};
+use crate::{
+    Claimed, Description, Invocation, ListedOperation, Observation, ProviderContract, Reply, Restoration, Step,
+};
 use serde::Deserialize;
 use uuid::Uuid;
 use wasmtime::component::ResourceTable;
@@ -196,6 +198,31 @@ impl Instance {
     /// A trap: the mark is gone or not. Repeating it is safe; the second answer is none.
     pub fn accept_restored(&mut self) -> Result<Result<Option<Restoration>, Refusal>> {
         self.run(|store, exports| exports.counterfoil_tools_upkeep().call_accept_restored(store))
+    }
+
+    /// At most `limit` (1 to 1,000) operations whose effect is outside the database, in `state` or in any, the oldest first:
+    /// those after the one whose id is `after`, or from the first on. The caller needs `maintain`.
+    ///
+    /// # Errors
+    ///
+    /// A trap.
+    pub fn list_operations(
+        &mut self,
+        state: Option<types::State>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Result<Vec<ListedOperation>, Refusal>> {
+        self.run(|store, exports| exports.counterfoil_tools_upkeep().call_list_operations(store, state, after, limit))
+    }
+
+    /// How many operations whose effect is outside the database there are in each state, each state once and in their
+    /// order; the caller needs `maintain`. Cheap enough to be asked again and again.
+    ///
+    /// # Errors
+    ///
+    /// A trap.
+    pub fn count_operations(&mut self) -> Result<Result<Vec<(types::State, u64)>, Refusal>> {
+        self.run(|store, exports| exports.counterfoil_tools_upkeep().call_count_operations(store))
     }
 
     fn run<T>(&mut self, call: impl FnOnce(&mut Store<State>, &Serving) -> Result<T>) -> Result<T> {

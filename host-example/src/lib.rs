@@ -48,7 +48,7 @@ pub use bindings::counterfoil::tools::storage::{Error, LockLevel, Part, Sharing}
 pub use bindings::counterfoil::tools::types;
 pub use bindings::exports::counterfoil::tools::outbox::{Claimed, Observation, ProviderContract, Step, Task};
 pub use bindings::exports::counterfoil::tools::toolbox::{Description, Invocation, Reply};
-pub use bindings::exports::counterfoil::tools::upkeep::Restoration;
+pub use bindings::exports::counterfoil::tools::upkeep::{ListedOperation, Restoration};
 
 #[allow(missing_docs, reason = "generated from the WIT, whose documents are there")]
 pub mod bindings {

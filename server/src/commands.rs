@@ -2,6 +2,7 @@
 
 pub mod backup;
 pub mod call;
+pub mod operations;
 pub mod provider;
 pub mod resolve;
 pub mod restore;

@@ -15,7 +15,9 @@ mod upkeep;
 mod worker;
 
 use clap::{Parser, Subcommand};
-use commands::{backup, call, provider as provider_command, resolve, restore, serve, sweep, token, work};
+use commands::{
+    backup, call, operations, provider as provider_command, resolve, restore, serve, sweep, token, work,
+};
 use host_example::commands::{Failure, LogFormat, Options, Tools, Verify, log};
 use std::process::ExitCode;
 
@@ -50,6 +52,7 @@ enum Command {
     Serve(Box<serve::Serve>),
     Token(token::Token),
     Work(work::Work),
+    Operations(operations::Operations),
     Resolve(resolve::Resolve),
     Sweep(sweep::Sweep),
     Backup(backup::Backup),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Serve(command) => command.run(&options),
         Command::Token(command) => command.run(&options),
         Command::Work(command) => command.run(&options),
+        Command::Operations(command) => command.run(&options),
         Command::Resolve(command) => command.run(&options),
         Command::Sweep(command) => command.run(&options),
         Command::Backup(command) => command.run(&options),

@@ -23,6 +23,17 @@ pub enum State {
 }
 
 impl State {
+    /// In the order of `state` in `wit/types.wit`.
+    pub const ALL: [State; 7] = [
+        State::Accepted,
+        State::Running,
+        State::Succeeded,
+        State::Failed,
+        State::CancelRequested,
+        State::Cancelled,
+        State::OutcomeUnknown,
+    ];
+
     /// Whether it never changes again.
     #[must_use]
     pub fn is_final(self) -> bool {

@@ -11,16 +11,22 @@ use rusqlite::Row;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One whose effect is in the database alone has a receipt and nothing else.
+/// What [`status`] reads of a receipt `r` and an operation `o`, if there is one: whose effect is in the database alone has a
+/// receipt and nothing else.
+macro_rules! columns {
+    () => {
+        "r.operation_id, revision, coalesce(state, 'succeeded') AS state, \
+         coalesce(since, committed_at) AS since, coalesce(attempts, 0) AS attempts, \
+         coalesce(o.resource_id, r.resource_id) AS resource_id, coalesce(detail, '') AS detail, provider_key, \
+         o.operation_id IS NOT NULL AS is_outside"
+    };
+}
+
+pub(super) use columns;
+
 macro_rules! select {
     ($which:literal) => {
-        concat!(
-            "SELECT r.operation_id, revision, coalesce(state, 'succeeded') AS state, \
-             coalesce(since, committed_at) AS since, coalesce(attempts, 0) AS attempts, \
-             coalesce(o.resource_id, r.resource_id) AS resource_id, coalesce(detail, '') AS detail, provider_key, \
-             o.operation_id IS NOT NULL AS is_outside FROM receipts r LEFT JOIN operations o USING (operation_id) WHERE ",
-            $which
-        )
+        concat!("SELECT ", columns!(), " FROM receipts r LEFT JOIN operations o USING (operation_id) WHERE ", $which)
     };
 }
 

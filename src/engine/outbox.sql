@@ -34,6 +34,35 @@ CREATE TABLE operations (
 CREATE INDEX operations_by_due ON operations (due) WHERE due IS NOT NULL;
 CREATE INDEX operations_by_planning ON operations (planned_at) WHERE due IS NOT NULL;
 
+-- What an operator lists: the entries of a state are in the order of their ids, with which each ends. It costs a change of state
+-- two or three pages more, and each operation 58 bytes. Without it a state that few are in is found by reading all: 0.1 s of a
+-- million.
+CREATE INDEX operations_by_state ON operations (state);
+
+-- How many operations there are in each state, which is asked every few seconds: of a million, counting takes 0.3 s, along the
+-- index 0.1 s, and this 10 us. It costs one page more in each commit that changes a state. `verify` counts anew.
+CREATE TABLE operation_counts (
+  state  TEXT    NOT NULL PRIMARY KEY,
+  number INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO operation_counts (state, number) VALUES
+  ('accepted', 0), ('running', 0), ('succeeded', 0), ('failed', 0), ('cancel-requested', 0), ('cancelled', 0),
+  ('outcome-unknown', 0);
+
+CREATE TRIGGER operation_is_added AFTER INSERT ON operations BEGIN
+  UPDATE operation_counts SET number = number + 1 WHERE state = new.state;
+END;
+
+CREATE TRIGGER operation_changes_state AFTER UPDATE OF state ON operations WHEN new.state <> old.state BEGIN
+  UPDATE operation_counts SET number = number - 1 WHERE state = old.state;
+  UPDATE operation_counts SET number = number + 1 WHERE state = new.state;
+END;
+
+CREATE TRIGGER operation_is_removed AFTER DELETE ON operations BEGIN
+  UPDATE operation_counts SET number = number - 1 WHERE state = old.state;
+END;
+
 -- One row for each thing that a worker was asked to do, stored before it was handed out. Of fruitless questions only the
 -- latest are kept.
 CREATE TABLE attempts (

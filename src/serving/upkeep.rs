@@ -2,6 +2,7 @@
 
 use super::bindings::exports::counterfoil::tools::upkeep;
 use super::permitted;
+use crate::engine::listing::{self, Listed};
 use crate::engine::{restoration, retention};
 use crate::imports::types;
 use crate::refusal::Refusal;
@@ -73,6 +74,32 @@ pub fn accept_restored(registry: &'static Registry) -> Result<Option<upkeep::Res
     with(registry, restoration::accept).map(|found| found.map(Into::into))
 }
 
+/// At most `limit` (1 to 1,000) operations whose effect is outside the database, in one state or in any, after that with the
+/// id `after`, the oldest first.
+///
+/// # Errors
+///
+/// `invalid-argument`; or as for any call that cannot use the database.
+pub fn list_operations(
+    registry: &'static Registry,
+    state: Option<types::State>,
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Vec<upkeep::ListedOperation>, types::Refusal> {
+    let page = with(registry, |database| listing::list(database, state.map(Into::into), after, limit))?;
+    Ok(page.into_iter().map(Into::into).collect())
+}
+
+/// How many operations whose effect is outside the database there are in each state, in the order of the states.
+///
+/// # Errors
+///
+/// As for any call that cannot use the database.
+pub fn count_operations(registry: &'static Registry) -> Result<Vec<(types::State, u64)>, types::Refusal> {
+    let counts = with(registry, listing::count)?;
+    Ok(counts.into_iter().map(|(state, number)| (state.into(), number)).collect())
+}
+
 fn with<T>(
     registry: &'static Registry,
     work: impl FnOnce(&Database) -> Result<T, Refusal>,
@@ -84,5 +111,16 @@ fn with<T>(
 impl From<restoration::Restoration> for upkeep::Restoration {
     fn from(restoration: restoration::Restoration) -> Self {
         upkeep::Restoration { since: restoration.since.milliseconds(), unfinished: restoration.unfinished }
+    }
+}
+
+impl From<Listed> for upkeep::ListedOperation {
+    fn from(listed: Listed) -> Self {
+        upkeep::ListedOperation {
+            workspace: listed.workspace,
+            subject: listed.subject,
+            started_at: listed.started_at.milliseconds(),
+            operation: listed.status.into(),
+        }
     }
 }

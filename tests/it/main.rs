@@ -19,6 +19,7 @@ mod faults;
 mod files;
 mod input;
 mod library;
+mod listing;
 mod model;
 mod outbox;
 mod outbox_crashes;

@@ -118,6 +118,8 @@ fn a_setting_that_is_no_duration_or_too_short_refuses_every_call_and_is_named() 
         assert_refusal(client.instance.mark_restored().unwrap(), Unavailable, &message);
         assert_refusal(client.instance.restored().unwrap(), Unavailable, &message);
         assert_refusal(client.instance.accept_restored().unwrap(), Unavailable, &message);
+        assert_refusal(client.instance.list_operations(None, None, 1).unwrap(), Unavailable, &message);
+        assert_refusal(client.instance.count_operations().unwrap(), Unavailable, &message);
     }
     world.restart_with(&[]);
     assert_replay_of(&first, &world.client().call("create_note", &note("n", "hello")));

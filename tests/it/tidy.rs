@@ -2,6 +2,7 @@
 //!
 //! Words that must not be found are written here in two pieces, so that this file does not find itself.
 
+use counterfoil::engine::listing::MAX_PAGE;
 use counterfoil::engine::outbox::{LEASE_MS, MAX_CLAIM, MAX_DETAIL, MAX_RESOURCE_ID};
 use counterfoil::engine::retention::MAX_SWEEP;
 use counterfoil::engine::{MAX_BATCH, receipts::MAX_RESULT};
@@ -207,7 +208,7 @@ fn the_documents_name_the_limits_that_the_code_has() {
     assert_eq!([schema("start_deployment", "service"), schema("start_deployment", "revision")], [named.clone(), named]);
     assert_eq!((arguments::MAX_ARGUMENTS, MAX_RESULT, MAX_BATCH), (65_536, 65_536, 64));
     assert_eq!((MAX_CLAIM, LEASE_MS, MAX_DETAIL, MAX_RESOURCE_ID), (64, 100..=600_000, 500, 200));
-    assert_eq!(MAX_SWEEP, 10_000);
+    assert_eq!((MAX_SWEEP, MAX_PAGE), (10_000, 1000));
     assert_eq!((settings::RETENTION_MS, settings::MIN_RETENTION_MS), (30 * 86_400_000, 86_400_000));
     assert_eq!((settings::DEADLINE_MS, settings::MIN_DEADLINE_MS), (86_400_000, 1000));
     assert!(sql.contains("interval_minutes BETWEEN 5 AND 1440"));
@@ -238,6 +239,7 @@ fn the_documents_name_the_limits_that_the_code_has() {
         "Text is kept up to 500 characters. A resource's id has 1 to 200.",
         "`limit` (1 to 64) tasks that are due, leased for `lease` (100 to 600,000) milliseconds",
         "`limit` (1 to 10,000) expired receipts",
+        "`limit` (1 to 1,000) operations",
     ] {
         assert!(wit.contains(words), "{words}");
     }

@@ -302,6 +302,7 @@ fn a_database_that_another_process_owns_is_refused_and_its_owner_named() {
     for arguments in [
         &["work", "--provider", "http://127.0.0.1:1/deployments", "--contract", "none"][..],
         &["resolve", &id, "happened"],
+        &["operations"],
         &["sweep"],
         &["backup", &copy],
         &["restored"],

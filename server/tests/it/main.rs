@@ -9,6 +9,7 @@ mod world;
 mod budget;
 mod cancelling;
 mod interruptions;
+mod operations;
 mod provider;
 mod provider_faults;
 mod random;
