@@ -4,10 +4,12 @@
 
 mod harness;
 mod scripted;
+mod served;
 mod world;
 
 mod budget;
 mod cancelling;
+mod crowd;
 mod interruptions;
 mod provider;
 mod provider_faults;
