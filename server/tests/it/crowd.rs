@@ -138,8 +138,7 @@ fn a_crowd_over_kills_gets_one_effect_and_one_answer_for_each_key() {
     let tokens: Vec<_> = tokens.collect();
     let start = || {
         let mut command = world.http_with(component(), &[]);
-        command.env_remove("RUST_LOG");
-        Server::start(&world, command)
+        Server::start(&world, command.env_remove("RUST_LOG"))
     };
     let mut server = start();
     let begun = Instant::now();

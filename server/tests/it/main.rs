@@ -7,13 +7,17 @@ mod scripted;
 mod served;
 mod world;
 
+mod admission;
 mod budget;
 mod cancelling;
 mod crowd;
 mod interruptions;
+mod lasting;
+mod owning;
 mod provider;
 mod provider_faults;
 mod random;
 mod sending;
+mod serving;
 mod upkeep;
 mod work;

@@ -47,12 +47,12 @@ impl World {
     }
 
     pub fn serve(&self, arguments: &[&str]) -> Server {
-        Server::start(self, self.http_with(component(), arguments))
+        Server::start(self, &mut self.http_with(component(), arguments))
     }
 
     /// With the component whose tools trap.
     pub fn serve_test_tools(&self, arguments: &[&str]) -> Server {
-        Server::start(self, self.http_with(test_component(), arguments))
+        Server::start(self, &mut self.http_with(test_component(), arguments))
     }
 
     /// A server over stdio, for Ada.
@@ -63,7 +63,7 @@ impl World {
     pub fn pipe_with(&self, component: &Path, revision: &'static str, arguments: &[&str]) -> Pipe {
         let mut command = self.program_with(component, &[&["serve"], arguments].concat());
         command.env("RUST_LOG", "counterfoil=debug");
-        Pipe::start(self, command, revision)
+        Pipe::start(self, &mut command, revision)
     }
 
     /// What servers have logged.
@@ -94,7 +94,7 @@ pub struct Server {
 
 impl Server {
     #[track_caller]
-    pub fn start(world: &World, mut command: Command) -> Server {
+    pub fn start(world: &World, command: &mut Command) -> Server {
         let mut process = Process::start(command.stdout(Stdio::piped()).stderr(world.log_file()));
         let mut line = String::new();
         BufReader::new(process.pipes().1.unwrap()).read_line(&mut line).unwrap();
@@ -266,7 +266,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    pub fn start(world: &World, mut command: Command, revision: &'static str) -> Pipe {
+    pub fn start(world: &World, command: &mut Command, revision: &'static str) -> Pipe {
         let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(world.log_file()));
         let (input, output) = process.pipes();
         let (sender, receiver) = channel();
@@ -317,6 +317,9 @@ impl Pipe {
     /// The answer to that request.
     #[track_caller]
     pub fn answer(&mut self, id: usize) -> Value {
+        if let Some(found) = self.others.iter().position(|message| message["id"] == id) {
+            return self.others.remove(found);
+        }
         loop {
             let message = self.next().unwrap_or_else(|| panic!("no answer to {id}, but {:?}", self.others));
             if message["id"] == id {
