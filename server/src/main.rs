@@ -15,9 +15,7 @@ mod upkeep;
 mod worker;
 
 use clap::{Parser, Subcommand};
-use commands::{
-    backup, call, operations, provider as provider_command, resolve, restore, serve, sweep, token, work,
-};
+use commands::{backup, call, operations, provider as provider_command, resolve, restore, serve, sweep, token, work};
 use host_example::commands::{Failure, LogFormat, Options, Tools, Verify, log};
 use std::process::ExitCode;
 

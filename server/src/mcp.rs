@@ -68,14 +68,17 @@ impl Tools {
         let begun = Instant::now();
         let mut answer = pin!(self.0.owner.call(call));
         let Some(token) = context.meta.get_progress_token() else { return answer.await };
+        let tell = || async {
+            sleep(PROGRESS).await;
+            let progress = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64());
+            // Whoever has gone is not told.
+            drop(context.peer.notify_progress(progress.with_message("waiting for the database")).await);
+        };
         loop {
             tokio::select! {
                 answer = &mut answer => return answer,
-                () = sleep(PROGRESS) => {
-                    let progress = ProgressNotificationParam::new(token.clone(), begun.elapsed().as_secs_f64());
-                    // Whoever has gone is not told.
-                    drop(context.peer.notify_progress(progress.with_message("waiting for the database")).await);
-                }
+                // It can take as long as the client does not read, and has no end once the input has ended.
+                () = tell() => {}
             }
         }
     }

@@ -161,7 +161,7 @@ impl World {
         world
     }
 
-    fn call(&self, tool: &str, arguments: Value) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
+    fn call(&self, tool: &str, arguments: &Value) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
         let caller = Principal {
             workspace: "acme".to_owned(),
             subject: "ada".to_owned(),
@@ -173,7 +173,7 @@ impl World {
     }
 
     fn marking(&self, key: &str) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
-        self.call("mark", json!({ "idempotency_key": key, "text": key }))
+        self.call("mark", &json!({ "idempotency_key": key, "text": key }))
     }
 
     async fn mark(&self, key: &str) -> Result<Reply, OwnerError> {
@@ -254,7 +254,7 @@ async fn equal_calls_in_one_batch_are_one_effect_and_unequal_ones_conflict() {
     let world = World::new(100).await;
     let other = json!({ "idempotency_key": "key", "text": "other" });
     let (_, others) =
-        world.waiting(|world| vec![world.marking("key"), world.marking("key"), world.call("mark", other)]).await;
+        world.waiting(|world| vec![world.marking("key"), world.marking("key"), world.call("mark", &other)]).await;
     world.gate.open();
     assert_eq!(codes(others).await, ["fresh", "replayed", "key_conflict"]);
 }
@@ -269,7 +269,7 @@ async fn a_call_whose_turn_does_not_come_is_refused_and_nothing_of_it_is_done() 
     assert_eq!(code(&first.await.unwrap()), "Slow");
     tokio::time::resume();
     world.gate.open();
-    let find = world.call("find_operation", json!({ "tool": "mark", "idempotency_key": "late" })).await.unwrap();
+    let find = world.call("find_operation", &json!({ "tool": "mark", "idempotency_key": "late" })).await.unwrap();
     assert_eq!(code(&find), "not_found");
     assert_eq!(code(&world.mark("in-hand").await), "replayed", "what had begun was done");
 }
@@ -301,7 +301,7 @@ async fn a_batch_that_traps_is_made_again_call_by_call() {
     let world = World::new(100).await;
     let trap = json!({ "idempotency_key": "trap", "how": "trap" });
     let (_, others) =
-        world.waiting(|world| vec![world.marking("one"), world.call("fail", trap), world.marking("two")]).await;
+        world.waiting(|world| vec![world.marking("one"), world.call("fail", &trap), world.marking("two")]).await;
     world.gate.open();
     assert_eq!(codes(others).await, ["fresh", "Failed", "fresh"]);
     assert_eq!(code(&world.mark("one").await), "replayed");
@@ -313,7 +313,7 @@ async fn a_batch_that_loses_its_transaction_is_made_again_call_by_call() {
     let world = World::new(100).await;
     let roll_back = json!({ "idempotency_key": "back", "how": "roll_back" });
     let (_, others) =
-        world.waiting(|world| vec![world.marking("one"), world.call("fail", roll_back), world.marking("two")]).await;
+        world.waiting(|world| vec![world.marking("one"), world.call("fail", &roll_back), world.marking("two")]).await;
     world.gate.open();
     let codes = codes(others).await;
     assert_eq!([&codes[0], &codes[2]], ["fresh", "fresh"]);
@@ -340,7 +340,7 @@ async fn a_batch_whose_commit_fails_is_settled_call_by_call_on_a_new_instance() 
 #[tokio::test]
 async fn a_call_that_computes_for_ever_is_cut_off_and_the_next_one_is_answered() {
     let world = World::new(100).await;
-    let spin = world.call("fail", json!({ "idempotency_key": "spin", "how": "spin" }));
+    let spin = world.call("fail", &json!({ "idempotency_key": "spin", "how": "spin" }));
     assert_eq!(code(&spin.await.unwrap()), "Failed");
     assert_eq!(code(&world.mark("after").await), "fresh");
 }

@@ -6,13 +6,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take that is sure to happen.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The whole contract.
 pub const FULL: &str = "deduplicates-for=24h,looks-up,absent-is-final-after=1m,cancels,clock-within=1s";
@@ -60,6 +60,15 @@ pub struct Process(Child);
 impl Process {
     pub fn start(command: &mut Command) -> Process {
         Process(command.spawn().expect("the program starts"))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// What was piped, once.
+    pub fn pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>) {
+        (self.0.stdin.take(), self.0.stdout.take())
     }
 
     pub fn kill(&mut self) {
@@ -160,15 +169,24 @@ impl Deref for Provider {
 pub struct Client(SocketAddr);
 
 impl Client {
-    /// Sends a request and does not wait for the answer.
-    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<TcpStream> {
+    pub fn at(address: SocketAddr) -> Client {
+        Client(address)
+    }
+
+    /// Sends these bytes and does not wait for the answer.
+    pub fn write(&self, text: &str) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.0)?;
         stream.set_read_timeout(Some(DEADLINE))?;
+        stream.write_all(text.as_bytes())?;
+        Ok(stream)
+    }
+
+    /// Sends a request and does not wait for the answer.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<TcpStream> {
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let length = body.len();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.0);
-        stream.write_all(format!("{head}Content-Length: {length}\r\n{headers}\r\n{body}").as_bytes())?;
-        Ok(stream)
+        self.write(&format!("{head}Content-Length: {length}\r\n{headers}\r\n{body}"))
     }
 
     /// The answer, or the error if there is no answer or not all of it.

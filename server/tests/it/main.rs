@@ -4,15 +4,21 @@
 
 mod harness;
 mod scripted;
+mod served;
 mod world;
 
+mod admission;
 mod budget;
 mod cancelling;
+mod crowd;
 mod interruptions;
+mod lasting;
 mod operations;
+mod owning;
 mod provider;
 mod provider_faults;
 mod random;
 mod sending;
+mod serving;
 mod upkeep;
 mod work;
