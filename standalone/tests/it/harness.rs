@@ -6,7 +6,7 @@ use host_example::Invocation;
 use host_example::bindings::{Serving, ServingPre};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use test_support::xtask;
 use wasmtime::Store;
