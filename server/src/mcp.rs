@@ -158,7 +158,8 @@ impl rmcp::ServerHandler for Tools {
             "fresh" if served.reads => "read",
             outcome => outcome,
         };
-        let (code, ms) = (answer.code.clone(), begun.elapsed().as_millis());
+        // A 128-bit number is a text in a JSON log.
+        let (code, ms) = (answer.code.clone(), begun.elapsed().as_millis() as u64);
         debug!(call = %id, operation = answer.operation, outcome, code, ms, "answered");
         let labels = metrics::Answer { tool: served.tool.name.to_string(), outcome, code };
         self.0.metrics.answers.get_or_create(&labels).inc();

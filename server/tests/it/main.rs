@@ -18,6 +18,7 @@ mod owning;
 mod provider;
 mod provider_faults;
 mod random;
+mod secrets;
 mod sending;
 mod serving;
 mod upkeep;

@@ -34,14 +34,20 @@ impl World {
         ran.stdout.trim_end().to_owned()
     }
 
-    /// The command of a server over HTTP, on a free port, for those who have a token.
-    pub fn http_with(&self, component: &Path, arguments: &[&str]) -> Command {
-        let mut command = counterfoil(&[]);
+    /// The program on this database, as nobody. Nothing of the environment leads it elsewhere.
+    pub fn nobody(&self, component: &Path, arguments: &[&str]) -> Command {
+        let mut command = counterfoil(arguments);
         command.env("NO_COLOR", "1").env("NO_PROXY", "*").env("RUST_LOG", "counterfoil=debug");
         for name in ["COUNTERFOIL_RETENTION", "COUNTERFOIL_DEADLINE", "COUNTERFOIL_PROVIDER_TOKEN"] {
             command.env_remove(name);
         }
         command.arg("--component").arg(component).arg("--db").arg(self.path());
+        command
+    }
+
+    /// The command of a server over HTTP, on a free port, for those who have a token.
+    pub fn http_with(&self, component: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.nobody(component, &[]);
         command.args(["serve", "--http", "127.0.0.1:0", "--tokens"]).arg(self.tokens()).args(arguments);
         command
     }
