@@ -9,10 +9,8 @@
 //! The tokens are looked up at each request, before anything of it is read but its head.
 
 use crate::mcp::Tools;
-use crate::metrics::{InState, Metrics};
-use crate::owner::Owner;
+use crate::metrics::Metrics;
 use crate::tokens::Tokens;
-use crate::worker::state_name;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -20,7 +18,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
-use host_example::{Instance, Principal};
+use host_example::Principal;
 use reqwest::Url;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -28,7 +26,6 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
-use tracing::warn;
 
 /// The most bytes of a request: arguments of 65,536 bytes, each written as `\u0000`, and what is around them.
 const MAX_REQUEST: usize = 512 << 10;
@@ -40,7 +37,6 @@ const REQUEST: Duration = Duration::from_secs(15);
 const READ_METRICS: &str = "read-metrics";
 
 pub struct Gate {
-    pub owner: Arc<Owner>,
     pub metrics: Arc<Metrics>,
     pub tokens: Tokens,
     /// Where clients reach `/mcp`.
@@ -132,16 +128,6 @@ async fn metrics(State(gate): State<Arc<Gate>>, request: Request) -> Response {
     if !principal.is_some_and(|principal| principal.permissions.iter().any(|name| name == READ_METRICS)) {
         let body = Json(json!({ "error": format!("The token does not have the permission {READ_METRICS}.") }));
         return (StatusCode::FORBIDDEN, body).into_response();
-    }
-    match gate.owner.run("maintain", Instance::count_operations).await {
-        Ok(counts) => {
-            for (state, count) in counts {
-                let gauge = gate.metrics.operations.get_or_create(&InState { state: state_name(state) }).clone();
-                gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-            }
-        }
-        // The rest is worth having all the same, above all then.
-        Err(error) => warn!(%error, "operations are not counted"),
     }
     match gate.metrics.text() {
         Ok(text) => {

@@ -30,7 +30,8 @@ pub struct Metrics {
     pub queued: Gauge,
     pub batch_calls: Histogram,
     pub batch_seconds: Histogram,
-    pub operations: Family<InState, Gauge>,
+    /// None where others change them as well.
+    pub operations: Option<Family<InState, Gauge>>,
 }
 
 impl Metrics {
@@ -45,10 +46,16 @@ impl Metrics {
         let batch_seconds =
             Histogram::new([0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]);
         registry.register("batch_seconds", "From the first call of a batch to its commit", batch_seconds.clone());
-        let operations = Family::default();
-        let help = "Operations whose effect is outside the database, when last counted";
-        registry.register("operations", help, operations.clone());
-        Metrics { registry, answers, queued, batch_calls, batch_seconds, operations }
+        Metrics { registry, answers, queued, batch_calls, batch_seconds, operations: None }
+    }
+
+    /// The same for whoever owns the database.
+    pub fn of_owner() -> Metrics {
+        let mut metrics = Metrics::new();
+        let operations = Family::<InState, Gauge>::default();
+        let help = "Operations whose effect is outside the database, counted a second after they change";
+        metrics.registry.register("operations", help, operations.clone());
+        Metrics { operations: Some(operations), ..metrics }
     }
 
     /// In the form of OpenMetrics, which Prometheus reads

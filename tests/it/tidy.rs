@@ -176,7 +176,9 @@ fn no_file_tells_of_how_it_was_made() {
         concat!("devel", "oper"),
         concat!("devel", "opers"),
     ];
-    assert_none(&lines(PROSE, |_, line| words.iter().any(|word| has_word(line, word))));
+    // A name that others gave is no word of ours.
+    let is_imported = |line: &str| line.trim_start().starts_with("use rmcp::");
+    assert_none(&lines(PROSE, |_, line| !is_imported(line) && words.iter().any(|word| has_word(line, word))));
 }
 
 /// Each number that stands before the unit, as it is written: `1 to 10,000 characters` has 10,000.

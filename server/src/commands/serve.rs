@@ -81,7 +81,7 @@ impl Serve {
         };
         let files = Files::sole(options.database()?, WAIT)?;
         let host = options.host(Limits { computing: COMPUTING, ..Limits::default() })?;
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::of_owner());
         let (copied, name) = (files.again(), options.database()?.file_stem().unwrap_or_default().to_owned());
         let (owner, thread) = Owner::start(self.queue as usize, Arc::clone(&metrics), move |callers| {
             let instance = host.instance(move |call| callers.get(call), files.again());
@@ -113,7 +113,7 @@ impl Serve {
                     let listener = TcpListener::bind(address).await.map_err(|error| format!("{address}: {error}"))?;
                     let local = Url::parse(&format!("http://{}/mcp", listener.local_addr()?))?;
                     let url = self.public_url.unwrap_or_else(|| local.clone());
-                    let gate = Gate { owner: Arc::clone(&owner), metrics, tokens, url, origins: self.allow_origin };
+                    let gate = Gate { metrics, tokens, url, origins: self.allow_origin };
                     let router = http::router(gate, tools);
                     say(format_args!("listening on {local}"))?;
                     connections::serve(listener, router, self.connections as usize, stop.wait()).await;

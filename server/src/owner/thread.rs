@@ -1,18 +1,22 @@
 //! The thread: takes what waits, makes batches, and makes the calls of a batch that failed one by one.
 
 use super::{Callers, Job, OwnerError, Waiting};
-use crate::metrics::Metrics;
+use crate::metrics::{InState, Metrics};
+use crate::worker::state_name;
 use host_example::commands::operator;
 use host_example::{Instance, Reply};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
 /// The most calls in one commit (`wit/toolbox.wit`).
 const MAX_BATCH: usize = 64;
+
+/// How often operations are counted at most.
+const COUNTING: Duration = Duration::from_secs(1);
 
 pub type Make = Box<dyn FnMut(Callers) -> Result<Instance, OwnerError> + Send>;
 
@@ -21,11 +25,13 @@ pub struct Thread {
     make: Make,
     current: Option<Instance>,
     metrics: Arc<Metrics>,
+    /// When operations were last counted.
+    counted: Instant,
 }
 
 impl Thread {
     pub fn new(make: Make, metrics: Arc<Metrics>) -> Thread {
-        Thread { callers: Callers::default(), make, current: None, metrics }
+        Thread { callers: Callers::default(), make, current: None, metrics, counted: Instant::now() }
     }
 
     /// Until it is told to end, or nobody is left who could hand in work.
@@ -46,9 +52,32 @@ impl Thread {
                 }
                 Job::End => break,
             }
-            .or_else(|| jobs.recv().ok());
+            .or_else(|| self.wait(jobs));
         }
         self.close();
+    }
+
+    /// While nothing else is to be done, and a second has passed, operations are counted.
+    fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+        let Some(operations) = self.metrics.operations.clone() else { return jobs.recv().ok() };
+        match jobs.recv_timeout(COUNTING.saturating_sub(self.counted.elapsed())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            job => return job.ok(),
+        }
+        self.callers.set(vec![operator("maintain")]);
+        match self.instance().map(Instance::count_operations) {
+            Ok(Ok(Ok(counts))) => {
+                for (state, count) in counts {
+                    let in_state = operations.get_or_create(&InState { state: state_name(state) }).clone();
+                    in_state.set(i64::try_from(count).unwrap_or(i64::MAX));
+                }
+            }
+            // The figures stay as they were. What is wrong is told when a call meets it.
+            _ => debug!("operations are not counted"),
+        }
+        self.counted = Instant::now();
+        // Nobody else changes them.
+        jobs.recv().ok()
     }
 
     /// All the calls that wait, up to a batch, and the work that comes after them.
