@@ -144,7 +144,7 @@ fn a_body_that_is_no_request_is_refused() {
 
 /// Serves, with a worker for the provider at `url`.
 fn with_provider(world: &World, url: &str) -> (Server, Caller) {
-    let token = world.token("ada", "ada@acme", "read,deploy");
+    let token = world.token("ada", "ada@acme", "read,deploy,read-metrics");
     let figures = ["--poll", "20ms", "--attempt-timeout", "1s", "--lease", "2s"];
     let server = world.serve(&[&["--provider", url, "--contract", NONE], figures.as_slice()].concat());
     let caller = server.caller(&token);
@@ -167,6 +167,12 @@ fn until_settled(caller: &mut Caller, operation: &Value) -> Told {
     })
 }
 
+/// A moment after it changed, the state is among the figures, and the one before is not.
+fn until_counted(caller: &Caller, state: &str) {
+    let counted = |state: &str| caller.metric(&format!("counterfoil_operations{{state=\"{state}\"}}"));
+    until(|| (counted(state) == 1 && counted("accepted") == 0).then_some(()));
+}
+
 #[test]
 fn a_deployment_is_sent_by_the_server_s_own_worker() {
     let (world, provider) = (World::new(), full(&[]));
@@ -179,6 +185,7 @@ fn a_deployment_is_sent_by_the_server_s_own_worker() {
     assert_eq!((settled.outcome(), &settled.reply["state"]), (FRESH, &json!("succeeded")));
     assert_eq!((replay.outcome(), &replay.reply["operation_id"]), (REPLAYED, &operation));
     assert_eq!(taken(&provider, operation.as_str().unwrap()).len(), 1);
+    until_counted(&caller, "succeeded");
     server.stop();
     world.assert_whole();
 }
@@ -200,5 +207,6 @@ fn that_an_operation_has_failed_or_is_unknown_is_no_error_of_the_call() {
         );
         assert!(told.text.starts_with("Succeeded. "), "{}", told.text);
         assert!(told.reply["next_action"].as_str().is_some_and(|action| told.text.ends_with(action)), "{told:?}");
+        until_counted(&caller, state);
     }
 }
