@@ -90,6 +90,12 @@ pub(crate) fn schema<R: JsonSchema>(has_receipt: bool) -> String {
     for (name, schema) in refusal.properties {
         properties.entry(name).or_insert(without_null(schema));
     }
+    for schema in properties.values_mut().filter_map(Value::as_object_mut) {
+        // Such as `uint32`, which is none of JSON Schema's: validators of clients complain of it at each call.
+        if schema.get("type").is_some_and(|kind| kind == "integer") {
+            schema.remove("format");
+        }
+    }
     let mut succeeded = own.required;
     if has_receipt {
         succeeded.extend(receipt_only.map(Value::from));

@@ -29,11 +29,8 @@ with urllib.request.urlopen(index) as answer:
 
 system = {"Linux": "manylinux", "Darwin": "macosx"}.get(platform.system(), platform.system().lower())
 machine = platform.machine().lower().replace("arm64", "aarch64" if system == "manylinux" else "arm64")
-wheels = [
-    link
-    for link in links.found
-    if f"{package}-{version}-" in link and ".whl" in link and system in link and machine in link and "#sha256=" in link
-]
+names = [link for link in links.found if f"{package}-{version}-" in link and ".whl#sha256=" in link]
+wheels = [link for link in names if "-none-any.whl" in link or system in link and machine in link]
 if not wheels:
     sys.exit(f"{package} {version} has no wheel for {platform.system()} on {platform.machine()} at {index}")
 

@@ -1,12 +1,13 @@
 //! The standalone component under hosts that others made: the same file, the same guarantees. Versions are pinned, and
 //! installed into the target folder, once; the runs themselves need no network.
 
-use crate::setup::{put, wheel};
-use crate::{Result, execute, root, target_folder};
+use crate::packages::{installed, need, npm};
+use crate::setup::wheel;
+use crate::{Result, execute, root};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 const WASMTIME_PY: &str = "50.0.1";
 /// PyPI's package of the program, which others made of its release: to build it takes longer than all else here.
@@ -21,11 +22,8 @@ const PREVIEW2_SHIM: &str = "0.26.1";
 ///
 /// If a host cannot be installed, or a guarantee does not hold.
 pub fn run(component: &Path) -> Result<()> {
-    for program in ["python3", "node"] {
-        if !is_here(program) {
-            return Err(missing(program).into());
-        }
-    }
+    let for_what = "the component is tested under wasmtime-py, wasmtime's command line, and jco in Node";
+    need(&["python3", "node"], for_what)?;
 
     let wasmtime_py = installed("wasmtime-py", WASMTIME_PY, |folder| wheel("wasmtime", WASMTIME_PY, folder))?;
     check("wasmtime-py", component, ["python3", "wasmtime_py.py"], ("PYTHONPATH", &wasmtime_py))?;
@@ -38,7 +36,10 @@ pub fn run(component: &Path) -> Result<()> {
     let program = wasmtime.join(PROGRAM);
     check("wasmtime's command line", component, ["python3", "wasmtime_cli.py"], ("WASMTIME", &program))?;
 
-    let jco = installed("jco-transpile", JCO_TRANSPILE, npm)?;
+    let jco = installed("jco-transpile", JCO_TRANSPILE, |folder| {
+        let jco = format!("@bytecodealliance/jco-transpile@{JCO_TRANSPILE}");
+        npm(&[jco, format!("@bytecodealliance/preview2-shim@{PREVIEW2_SHIM}")], folder)
+    })?;
     check("jco", component, ["node", "jco.mjs"], ("JCO", &jco))
 }
 
@@ -53,44 +54,4 @@ fn check(host: &str, component: &Path, driver: [&str; 2], (name, value): (&str, 
     guarantees.arg(driver[0]).arg(scripts.join(driver[1]));
     guarantees.env(name, value.canonicalize()?).env("PYTHONDONTWRITEBYTECODE", "1");
     execute(&mut guarantees).map_err(|_| format!("the component does not keep its guarantees under {host}").into())
-}
-
-/// The folder with what `install` puts there, unless it is there already.
-fn installed(name: &str, version: &str, install: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-    let hosts = target_folder()?.join("hosts");
-    let ready = hosts.join(format!("{name}-{}", version.replace('.', "-")));
-    if !ready.exists() {
-        eprintln!("hosts: putting {name} {version} into {}", hosts.display());
-        put(&ready, install).map_err(|error| format!("{name} {version} cannot be installed: {error}"))?;
-    }
-    Ok(ready)
-}
-
-fn npm(folder: &Path) -> Result<()> {
-    if !is_here("npm") {
-        return Err(missing("npm").into());
-    }
-    let mut npm = Command::new("npm");
-    npm.args(["install", "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"]);
-    npm.args(["--loglevel=error", "--prefix"]).arg(folder);
-    npm.arg(format!("@bytecodealliance/jco-transpile@{JCO_TRANSPILE}"));
-    npm.arg(format!("@bytecodealliance/preview2-shim@{PREVIEW2_SHIM}"));
-    execute(npm.stdout(Stdio::null()))
-}
-
-fn is_here(program: &str) -> bool {
-    succeeds(program, &["--version"])
-}
-
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(program);
-    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-fn missing(program: &str) -> String {
-    format!(
-        "{program} is not here. Install python3, and Node 20 or newer with npm (Debian's packages nodejs and npm): \
-         the component is tested under wasmtime-py, wasmtime's command line, and jco in Node"
-    )
 }

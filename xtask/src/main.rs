@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs, process};
 
+mod clients;
 mod demo;
 mod hosts;
+mod packages;
 mod setup;
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -40,6 +42,9 @@ enum Cli {
     /// Put hosts that others wrote into the target folder (wasmtime-py, the wasmtime program, jco; needs Node 20 with npm), and
     /// try the standalone component under each.
     Hosts,
+    /// Put MCP clients that others wrote into the target folder (PyPI's mcp, the MCP Inspector; needs Python 3.10, and
+    /// Node 20 with npm), and try `counterfoil serve` under each, over stdio and HTTP.
+    Clients,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,6 +88,10 @@ fn run(cli: Cli) -> Result<()> {
             execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }
         Cli::Hosts => hosts::run(&standalone()?)?,
+        Cli::Clients => {
+            let component = component(World::Service)?;
+            clients::run(&program("counterfoil")?, &component)?;
+        }
     }
     Ok(())
 }
