@@ -89,7 +89,7 @@ impl Host {
         config.epoch_interruption(true);
         match Cache::new(CacheConfig::new()) {
             Ok(cache) => _ = config.cache(Some(cache)),
-            Err(error) => tracing::warn!(%error, "no cache of compiled code"),
+            Err(error) => tracing::warn!(%error, "no cache of compiled code: the component is compiled at each start"),
         }
         let engine = Engine::new(&config)?;
         let component = Component::from_file(&engine, file)

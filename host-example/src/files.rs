@@ -1,8 +1,7 @@
 //! [`Storage`] over real files, with SQLite's own locks on SQLite's own bytes, so that the `sqlite3` program takes part.
 
-use crate::locks::{
-    Bytes, F_RDLCK, F_UNLCK, F_WRLCK, OWNER, PENDING, RESERVED, SHARED, blocked, owner, release, set, share,
-};
+use crate::locks::{F_RDLCK, F_UNLCK, F_WRLCK, OWNER, PENDING, RESERVED, SHARED, blocked, owner, release, set, share};
+use crate::owned::OwnedFile;
 use crate::{Error, LockLevel, Part, Sharing, Storage, StorageFile};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -70,7 +69,7 @@ impl Files {
         if !set(&file, F_WRLCK, OWNER).map_err(failed)? {
             return Err(OpenError::Owned(database, owner(&file)));
         }
-        let owned = Arc::new(OwnedFile(file));
+        let owned = Arc::new(OwnedFile { file, path: database.clone() });
         let start = Instant::now();
         while !owned.take_all().map_err(failed)? {
             if start.elapsed() >= wait {
@@ -156,32 +155,6 @@ pub(crate) fn beside(database: &Path, part: Part) -> PathBuf {
     path.into()
 }
 
-/// The database, held for one owner.
-struct OwnedFile(File);
-
-impl OwnedFile {
-    /// All of SQLite's locks or none of them: a part of them, held while waiting for the rest, could stand in the way of
-    /// a writer who waits likewise, or let a reader take a crashed writer's journal for that of a living one.
-    fn take_all(&self) -> io::Result<bool> {
-        const LOCKS: [Bytes; 3] = [PENDING, SHARED, RESERVED];
-        for range in LOCKS {
-            if !set(&self.0, F_WRLCK, range)? {
-                for range in LOCKS {
-                    set(&self.0, F_UNLCK, range)?;
-                }
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-}
-
-impl Drop for OwnedFile {
-    fn drop(&mut self) {
-        release(&self.0);
-    }
-}
-
 /// The file's one real name, since SQLite finds a crashed writer's journal by it (<https://sqlite.org/howtocorrupt.html>,
 /// "Multiple links to the same file").
 pub(crate) fn canonical(database: &Path) -> io::Result<PathBuf> {
@@ -210,6 +183,9 @@ impl Storage for Files {
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
         let path = self.path(part);
+        if let Some(owned) = &self.owned {
+            owned.is_in_place()?;
+        }
         // Closed to others until it is made like the database.
         let is_new = create && part != Part::Database && !path.exists();
         let file = open(&path, create, if is_new { 0o600 } else { 0o644 }).map_err(|error| reason("open", &error))?;
@@ -219,7 +195,8 @@ impl Storage for Files {
         // Its entry in the folder may not be durable yet, whoever made it.
         let unsynced_folder = Some(self.folder().map_err(|error| reason("open", &error))?);
         let locks = self.owned.is_none().then_some(LockLevel::None);
-        Ok(Box::new(OpenPart { file, unsynced_folder, locks, failed: Arc::clone(&self.failed) }))
+        let (owned, failed) = (self.owned.clone(), Arc::clone(&self.failed));
+        Ok(Box::new(OpenPart { file, unsynced_folder, locks, owned, failed }))
     }
 
     fn exists(&mut self, part: Part) -> Result<bool, Error> {
@@ -249,6 +226,7 @@ struct OpenPart {
     unsynced_folder: Option<File>,
     /// The level held; none where one owner has the file, who needs no more locks.
     locks: Option<LockLevel>,
+    owned: Option<Arc<OwnedFile>>,
     failed: Arc<AtomicBool>,
 }
 
@@ -292,6 +270,10 @@ impl StorageFile for OpenPart {
             })
         };
         sync(&self.file)?;
+        // Nothing is answered from a file that nobody finds any more.
+        if let Some(owned) = &self.owned {
+            owned.is_in_place()?;
+        }
         if let Some(folder) = &self.unsynced_folder {
             sync(folder)?;
             self.unsynced_folder = None;
@@ -352,7 +334,7 @@ impl StorageFile for OpenPart {
 }
 
 /// The component is told the kind, the operator's log the rest.
-fn reason(what: &str, error: &io::Error) -> Error {
+pub(crate) fn reason(what: &str, error: &io::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound => return Error::NotFound,
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {

@@ -25,6 +25,7 @@
 //! | `instance.rs` | an instance and its calls |
 //! | `storage.rs` | the trait [`Storage`], and the component's import made of it |
 //! | `files.rs` | `Storage` over real files, with SQLite's locks |
+//! | `owned.rs` | the file of a database that is one owner's alone |
 //! | `locks.rs` | Linux's locks on ranges of bytes, and who holds them |
 //! | `copy.rs` | a copy of a database that others are using |
 //! | `commands.rs`, `commands/` | what the program `host-example` does, for other programs to do as well |
@@ -35,6 +36,7 @@ mod copy;
 mod files;
 mod instance;
 mod locks;
+mod owned;
 mod storage;
 
 pub use component::{Host, Limits, State};

@@ -15,13 +15,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 
-/// How long the requests that are being answered may take once the server is to stop.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How long a client may leave an answer unread.
+const UNREAD: Duration = Duration::from_secs(30);
 
 /// Serves until `stop` is ready. More than `most` connections wait to be accepted. A request that was read is carried out, though
 /// its client goes away. An answer with [`HangUp`] among its extensions is not written: its connection is closed.
-pub async fn serve(listener: TcpListener, router: Router, most: usize, stop: impl Future<Output = ()>) {
+///
+/// Once it is to stop, requests that are being answered may take so long as `last_answers`.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    most: usize,
+    last_answers: Duration,
+    stop: impl Future<Output = ()>,
+) {
     let router = TowerToHyperService::new(router);
     let connections = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(most));
@@ -62,8 +71,12 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, stop: imp
                 }
             }
         });
-        // The timer bounds the wait for a request's head, by hyper's 30 seconds.
-        let connection = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(UNREAD));
+        // The timer bounds the wait for a request's head, by hyper's 30 seconds. Whoever says that no more comes still reads.
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).half_close(true);
+        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -73,7 +86,7 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, stop: imp
         });
     }
     drop(listener);
-    if tokio::time::timeout(LAST_ANSWERS, connections.shutdown()).await.is_err() {
+    if tokio::time::timeout(last_answers, connections.shutdown()).await.is_err() {
         tracing::warn!("stopping in the middle of requests");
     }
 }

@@ -13,9 +13,9 @@ use crate::metrics::Metrics;
 use crate::tokens::Tokens;
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use host_example::Principal;
@@ -25,16 +25,23 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tower_http::cors::{AllowHeaders, CorsLayer};
+use tower_http::timeout::TimeoutLayer;
+use tracing::debug;
 
 /// The most bytes of a request: arguments of 65,536 bytes, each written as `\u0000`, and what is around them.
-const MAX_REQUEST: usize = 512 << 10;
+pub const MAX_REQUEST: usize = 512 << 10;
+
+/// A request is large from here on, and only a few of those are in hand at a time.
+const LARGE: usize = 64 << 10;
+pub const MOST_LARGE: usize = 4;
 
 /// How long a request may take as a whole. A call is answered sooner; this is for one that does not come to its end.
-const REQUEST: Duration = Duration::from_secs(15);
+pub const REQUEST: Duration = Duration::from_secs(15);
 
 /// The permission to read what is counted.
-const READ_METRICS: &str = "read-metrics";
+pub const READ_METRICS: &str = "read-metrics";
 
 pub struct Gate {
     pub metrics: Arc<Metrics>,
@@ -43,6 +50,8 @@ pub struct Gate {
     pub url: Url,
     /// Web pages of these origins may call.
     pub origins: Vec<String>,
+    /// Places for large requests.
+    pub large: Semaphore,
 }
 
 pub fn router(gate: Gate, tools: Tools) -> Router {
@@ -63,16 +72,19 @@ pub fn router(gate: Gate, tools: Tools) -> Router {
         .route_service("/mcp", mcp)
         .route("/metrics", get(metrics).with_state(Arc::clone(&gate)))
         .layer(from_fn_with_state(Arc::clone(&gate), authenticate));
+    let origins = gate.origins.iter().filter_map(|origin| origin.parse().ok()).collect::<Vec<HeaderValue>>();
+    // Before the token is asked for: a browser asks first whether it may send one.
+    let pages = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([WWW_AUTHENTICATE]);
     let resource = get(resource).with_state(gate);
     closed
         .route("/.well-known/oauth-protected-resource", resource.clone())
         .route("/.well-known/oauth-protected-resource/mcp", resource)
-        .layer(from_fn(bound))
-}
-
-async fn bound(request: Request, next: Next) -> Response {
-    let answer = timeout(REQUEST, next.run(request)).await;
-    answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
+        .layer(pages)
+        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST))
 }
 
 /// Says who is calling to what comes after, or answers why nobody is.
@@ -84,13 +96,22 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
             // Nothing that comes after has a use for it.
             request.headers_mut().remove(AUTHORIZATION);
             request.extensions_mut().insert(principal);
-            next.run(request).await
+            // What it takes to understand a large request is many times its length.
+            let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+            let is_large = length.is_none_or(|length: usize| length > LARGE);
+            let place = if is_large { gate.large.acquire().await.ok() } else { None };
+            let answer = next.run(request).await;
+            drop(place);
+            answer
         }
         Ok(None) => {
+            gate.metrics.unauthorized.inc();
+            debug!(has_token = token.is_some(), "refused: no valid token");
             let error = if token.is_some() { ", error=\"invalid_token\"" } else { "" };
             let metadata = metadata(&gate.url);
             let challenge = format!("Bearer realm=\"counterfoil\", resource_metadata=\"{metadata}\"{error}");
-            let body = Json(json!({ "error": "A valid bearer token is needed. Nothing was done." }));
+            let body =
+                Json(json!({ "error": "A valid token is needed: `Authorization: Bearer TOKEN`. Nothing was done." }));
             (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)], body).into_response()
         }
         Err(_) => {

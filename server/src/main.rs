@@ -9,6 +9,7 @@ mod metrics;
 mod owner;
 mod provider;
 mod retry;
+mod stdio;
 mod stop;
 mod tokens;
 mod upkeep;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 /// In the environment: COUNTERFOIL_RETENTION, how long receipts are kept (30days unless set, at least 1day);
 /// COUNTERFOIL_DEADLINE, by when an effect outside the database must have been sent (24h unless set, at least 1s).
 ///
-/// Logs go to stderr, filtered by RUST_LOG (for example RUST_LOG=counterfoil=debug). They never hold arguments, results
+/// Logs go to stderr, filtered by RUST_LOG (for example RUST_LOG=debug). They never hold arguments, results
 /// or keys.
 #[derive(Parser)]
 #[command(name = "counterfoil", version)]

@@ -150,7 +150,7 @@ impl rmcp::ServerHandler for Tools {
         if let Err(OwnerError::Failed(why)) = &answer {
             error!(call = %id, tool = %served.tool.name, why, "no answer");
         }
-        let answer = Answer::new(answer, &served.schema);
+        let answer = Answer::new(answer, &served.schema, served.reads);
         if answer.is_malformed {
             error!(call = %id, tool = %served.tool.name, "the reply is not as its schema says");
         }

@@ -20,6 +20,12 @@ pub struct Answer {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Ended {
+    /// `made` or `failed`.
+    pub outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct InState {
     pub state: &'static str,
 }
@@ -27,6 +33,9 @@ pub struct InState {
 pub struct Metrics {
     registry: Registry,
     pub answers: Family<Answer, Counter>,
+    /// Requests without a valid token.
+    pub unauthorized: Counter,
+    pub backups: Family<Ended, Counter>,
     pub queued: Gauge,
     pub batch_calls: Histogram,
     pub batch_seconds: Histogram,
@@ -39,6 +48,10 @@ impl Metrics {
         let mut registry = Registry::with_prefix("counterfoil");
         let answers = Family::default();
         registry.register("answers", "Calls of tools that were answered", answers.clone());
+        let unauthorized = Counter::default();
+        registry.register("unauthorized", "Requests without a valid token", unauthorized.clone());
+        let backups = Family::default();
+        registry.register("backups", "Copies of the database", backups.clone());
         let queued = Gauge::default();
         registry.register("queued", "Calls and other work waiting for the database", queued.clone());
         let batch_calls = Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]);
@@ -46,7 +59,7 @@ impl Metrics {
         let batch_seconds =
             Histogram::new([0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0]);
         registry.register("batch_seconds", "From the first call of a batch to its commit", batch_seconds.clone());
-        Metrics { registry, answers, queued, batch_calls, batch_seconds, operations: None }
+        Metrics { registry, answers, unauthorized, backups, queued, batch_calls, batch_seconds, operations: None }
     }
 
     /// The same for whoever owns the database.

@@ -3,10 +3,11 @@
 //!
 //! | What goes wrong | What follows |
 //! |---|---|
-//! | the queue is full | refused at once: nothing was done |
+//! | as many calls wait as may | refused at once: nothing was done |
 //! | a call's time is over before its turn | refused: nothing was done. Once it is in a batch, nothing cuts it short |
 //! | a batch traps, or cannot commit, or loses its transaction | each call is made again by itself, under its own key |
-//! | so does a call by itself | made again once, on a new instance |
+//! | so does a call by itself, unless it has computed too long | made again once, on a new instance |
+//! | the last try is refused for what may mend, and one before it was cut off | it may have committed: that is the answer |
 //! | whoever asked has gone | what was accepted is done all the same |
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod thread;
 use crate::metrics::Metrics;
 use host_example::types::Refusal;
 use host_example::{Instance, Invocation, OpenError, Principal, Reply};
+use prometheus_client::metrics::gauge::Gauge;
 use std::fmt;
 use std::sync::atomic::{
     AtomicU8,
@@ -25,7 +27,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout_at;
 use uuid::Uuid;
 
@@ -96,9 +98,9 @@ pub struct Call {
 type Work = Box<dyn FnOnce(Result<&mut Instance, OwnerError>) + Send>;
 
 enum Job {
-    Call(Waiting),
+    Call(Waiting, Place),
     /// What only an operator or a worker asks for, with its permission.
-    Work(&'static str, Work),
+    Work(&'static str, Work, Place),
     End,
 }
 
@@ -107,6 +109,22 @@ struct Waiting {
     call: Call,
     turn: Turn,
     answer: oneshot::Sender<Result<Reply, OwnerError>>,
+}
+
+/// A place in the queue, until it is dropped. Those of calls are numbered.
+struct Place(Gauge, #[expect(dead_code, reason = "held")] Option<OwnedSemaphorePermit>);
+
+impl Place {
+    fn new(queued: &Gauge, permit: Option<OwnedSemaphorePermit>) -> Place {
+        queued.inc();
+        Place(queued.clone(), permit)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// Settles between two threads whether a call begins, or its caller has given it up: the first to say so.
@@ -128,10 +146,15 @@ impl Turn {
 
 pub struct Owner {
     queue: SyncSender<Job>,
+    /// For calls.
+    places: Arc<Semaphore>,
     metrics: Arc<Metrics>,
     turn: Duration,
     answer: Duration,
 }
+
+/// Places for work, which is the program's own and bounded: calls, however many there are, do not keep it out.
+const FOR_WORK: usize = 256;
 
 /// For how long a call waits for its turn.
 const TURN: Duration = Duration::from_millis(2_500);
@@ -139,8 +162,8 @@ const TURN: Duration = Duration::from_millis(2_500);
 const ANSWER: Duration = Duration::from_millis(4_500);
 
 impl Owner {
-    /// Starts the thread. `instance` makes an instance, called by those callers, when there is none or the last one is spent.
-    /// At most so many calls and works wait.
+    /// Starts the thread, which says at its end whether it closed the database. `instance` makes an instance, called by those callers, when there is none or the last one is spent.
+    /// At most so many calls wait.
     ///
     /// # Errors
     ///
@@ -149,11 +172,11 @@ impl Owner {
         most: usize,
         metrics: Arc<Metrics>,
         instance: impl FnMut(Callers) -> Result<Instance, OwnerError> + Send + 'static,
-    ) -> std::io::Result<(Owner, JoinHandle<()>)> {
-        let (queue, jobs) = sync_channel(most);
+    ) -> std::io::Result<(Owner, JoinHandle<bool>)> {
+        let (queue, jobs) = sync_channel(most + FOR_WORK);
         let thread = thread::Thread::new(Box::new(instance), Arc::clone(&metrics));
         let thread = std::thread::Builder::new().name("component".to_owned()).spawn(move || thread.run(&jobs))?;
-        Ok((Owner { queue, metrics, turn: TURN, answer: ANSWER }, thread))
+        Ok((Owner { queue, places: Arc::new(Semaphore::new(most)), metrics, turn: TURN, answer: ANSWER }, thread))
     }
 
     /// Does `work` on the instance, with one permission of an operator's, after all that was handed in before.
@@ -175,8 +198,8 @@ impl Owner {
             // Nobody waits any more: what was done stays done.
             drop(answer.send(done));
         });
-        self.hand_in(Job::Work(permission, work))?;
-        answered.await.map_err(|_| OwnerError::Ended)?
+        self.hand_in(Job::Work(permission, work, Place::new(&self.metrics.queued, None)))?;
+        answered.await.unwrap_or_else(|_| Err(lost()))
     }
 
     /// Makes a call, in one commit with others that wait. It begins soon or not at all; begun, nothing cuts it short, whether
@@ -189,13 +212,16 @@ impl Owner {
         let accepted = tokio::time::Instant::now();
         let (answer, mut answered) = oneshot::channel();
         let turn = Turn::default();
-        self.hand_in(Job::Call(Waiting { call, turn: turn.clone(), answer }))?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| OwnerError::Busy)?;
+        let place = Place::new(&self.metrics.queued, Some(place));
+        self.hand_in(Job::Call(Waiting { call, turn: turn.clone(), answer }, place))?;
         let answer = match timeout_at(accepted + self.turn, &mut answered).await {
             Err(_) if turn.give_up() => return Err(OwnerError::Busy),
             Err(_) => timeout_at(accepted + self.answer, answered).await.map_err(|_| OwnerError::Slow)?,
             Ok(answer) => answer,
         };
-        answer.map_err(|_| OwnerError::Ended)?
+        // Nobody will answer it. What had begun may have been done.
+        answer.unwrap_or_else(|_| Err(if turn.give_up() { OwnerError::Ended } else { lost() }))
     }
 
     /// Ends the thread once all that was handed in before is done. Later work is refused.
@@ -205,14 +231,13 @@ impl Owner {
     }
 
     fn hand_in(&self, job: Job) -> Result<(), OwnerError> {
-        // Counted first, lest it is taken before it is counted.
-        self.metrics.queued.inc();
-        self.queue.try_send(job).map_err(|error| {
-            self.metrics.queued.dec();
-            match error {
-                TrySendError::Full(_) => OwnerError::Busy,
-                TrySendError::Disconnected(_) => OwnerError::Ended,
-            }
+        self.queue.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => OwnerError::Busy,
+            TrySendError::Disconnected(_) => OwnerError::Ended,
         })
     }
+}
+
+fn lost() -> OwnerError {
+    OwnerError::Failed("the component's thread has ended".to_owned())
 }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+/// Linux's, on most machines (`man 7 signal`).
+const SIGXFSZ: i32 = 25;
+
 /// Turns true at the first signal. The second one ends the process at once: whoever asks twice leaves what is in hand, and it
 /// is settled as if the process had been killed.
 ///
@@ -14,6 +17,8 @@ use tokio::sync::watch;
 pub fn on_signal() -> io::Result<Stop> {
     let stop = Arc::new(watch::Sender::new(false));
     let told = Arc::clone(&stop);
+    // A file that may not grow is an error of the write, and not the end of the process.
+    drop(signal(SignalKind::from_raw(SIGXFSZ))?);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }

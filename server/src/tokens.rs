@@ -4,7 +4,7 @@
 use host_example::Principal;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,8 +14,8 @@ use std::time::{Duration, SystemTime};
 use subtle::ConstantTimeEq;
 use tracing::{error, info};
 
-/// The most bytes of a file: about 10,000 tokens.
-const MAX_FILE: u64 = 4 << 20;
+/// The most bytes of a file: about 1,000 tokens.
+const MAX_FILE: u64 = 256 << 10;
 
 /// What every token begins with, for people and for programs that look for secrets in texts.
 const PREFIX: &str = "counterfoil_";
@@ -54,7 +54,7 @@ struct Token {
 pub struct Tokens {
     file: PathBuf,
     /// What the file held when it was last looked at, and what that came to.
-    last: Mutex<(Vec<u8>, Known)>,
+    last: Mutex<(Result<Vec<u8>, String>, Known)>,
 }
 
 type Known = Arc<Result<Vec<Token>, String>>;
@@ -67,7 +67,7 @@ impl Tokens {
         let bytes = read(&file)?;
         let known = understand(&file, &bytes)?;
         info!(tokens = known.len(), "tokens read");
-        Ok(Tokens { file, last: Mutex::new((bytes, Arc::new(Ok(known)))) })
+        Ok(Tokens { file, last: Mutex::new((Ok(bytes), Arc::new(Ok(known)))) })
     }
 
     /// Whose the token is, by the file as it is now; none if it is nobody's, or has expired.
@@ -76,7 +76,7 @@ impl Tokens {
     ///
     /// If the file cannot be read or understood: then nobody is let in.
     pub fn principal(&self, token: &str) -> Result<Option<Principal>, String> {
-        let known = self.known()?;
+        let known = self.known();
         let tokens = known.as_ref().as_ref().map_err(String::clone)?;
         let hash: [u8; 32] = Sha256::digest(token).into();
         let mut found = None;
@@ -91,34 +91,58 @@ impl Tokens {
     }
 
     /// Bytes are compared, and not times of change: two changes can bear the same time.
-    fn known(&self) -> Result<Known, String> {
-        let bytes = read(&self.file)?;
+    fn known(&self) -> Known {
+        let bytes = read(&self.file);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.0 != bytes {
-            let known = understand(&self.file, &bytes);
+            let known = bytes.as_ref().map_err(String::clone).and_then(|bytes| understand(&self.file, bytes));
             match &known {
                 Ok(tokens) => info!(tokens = tokens.len(), "tokens read again"),
                 Err(error) => error!(%error, "nobody is let in"),
             }
             *last = (bytes, Arc::new(known));
         }
-        Ok(Arc::clone(&last.1))
+        Arc::clone(&last.1)
+    }
+
+    /// All that any token has.
+    pub fn permissions(&self) -> Vec<String> {
+        let known = self.known();
+        let all = known.iter().flatten().flat_map(|token| &token.principal.permissions);
+        all.cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
+    let wrong = |error: io::Error| format!("cannot read {}: {error}", file.display());
+    // Opening a pipe would wait for ever.
+    if !file.metadata().map_err(wrong)?.is_file() {
+        return Err(format!("{} is not a regular file", file.display()));
+    }
     let mut bytes = Vec::new();
-    let read = File::open(file).and_then(|opened| opened.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    read.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    File::open(file).and_then(|opened| opened.take(MAX_FILE + 1).read_to_end(&mut bytes)).map_err(wrong)?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("{} has more than {MAX_FILE} bytes", file.display()));
     }
     Ok(bytes)
 }
 
+/// What is wrong is told without a token, should one stand in the file.
 fn understand(file: &Path, bytes: &[u8]) -> Result<Vec<Token>, String> {
+    parse(file, bytes).map_err(|error| {
+        let where_to_look = format!("{}: a token itself stands in it, where its hash belongs", file.display());
+        if error.contains(PREFIX) { where_to_look } else { error }
+    })
+}
+
+fn parse(file: &Path, bytes: &[u8]) -> Result<Vec<Token>, String> {
     let wrong = |why: String| format!("{}: {why}", file.display());
-    let listed: Listed = toml::from_slice(bytes).map_err(|error| wrong(error.message().to_owned()))?;
+    let text = str::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
+    // The error's own text would show a part of the file.
+    let listed: Listed = toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        wrong(format!("line {}: {}", before.matches('\n').count() + 1, error.message()))
+    })?;
     let (mut names, mut hashes) = (HashSet::new(), HashSet::new());
     let mut tokens = Vec::new();
     for Entry { name, sha256, subject, workspace, expires, permissions } in listed.token {
@@ -127,8 +151,11 @@ fn understand(file: &Path, bytes: &[u8]) -> Result<Vec<Token>, String> {
         if subject.is_empty() || workspace.is_empty() {
             return Err(wrong("subject and workspace must not be empty"));
         }
-        if !names.insert(name.clone()) || !hashes.insert(hash) {
-            return Err(wrong("it stands there twice"));
+        if !names.insert(name.clone()) {
+            return Err(wrong("there is another one of this name: choose another, or remove that entry"));
+        }
+        if !hashes.insert(hash) {
+            return Err(wrong("another one has the same hash"));
         }
         let expires = expires.map(|time| humantime::parse_rfc3339(&time));
         let expires = expires.transpose().map_err(|_| wrong("expires: expected such as 2027-01-31T00:00:00Z"))?;
@@ -155,7 +182,9 @@ fn hash(text: &str) -> Option<[u8; 32]> {
 /// If the file cannot be understood with it, such as when the name is there already, or cannot be written.
 pub fn add(file: &Path, name: &str, principal: &Principal, lifetime: Option<Duration>) -> Result<String, String> {
     let token = new_token().map_err(|error| format!("the system gives no random numbers: {error}"))?;
-    let expires = lifetime.and_then(|lifetime| SystemTime::now().checked_add(lifetime));
+    let end =
+        |lifetime| SystemTime::now().checked_add(lifetime).ok_or("the token would not expire: name a shorter time");
+    let expires = lifetime.map(end).transpose()?;
     let entry = Entry {
         name: name.to_owned(),
         sha256: format!("{:x}", Sha256::digest(&token)),
@@ -165,10 +194,19 @@ pub fn add(file: &Path, name: &str, principal: &Principal, lifetime: Option<Dura
         permissions: principal.permissions.clone(),
     };
     let stanza = toml::to_string(&Listed { token: vec![entry] }).map_err(|error| error.to_string())?;
-    let before = if file.exists() { read(file)? } else { Vec::new() };
+    let failed = |error| format!("cannot write {}: {error}", file.display());
+    let mut opened = OpenOptions::new().create(true).append(true).mode(0o600).open(file).map_err(failed)?;
+    // Whoever adds one at the same time waits.
+    opened.lock().map_err(failed)?;
+    let before = read(file)?;
     let stanza = if before.is_empty() { stanza } else { format!("\n{stanza}") };
     understand(file, &[&before, stanza.as_bytes()].concat())?;
-    append(file, &stanza).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    // Durable, so that nobody is given a token that the file does not hold.
+    opened
+        .write_all(stanza.as_bytes())
+        .and_then(|()| opened.sync_all())
+        .and_then(|()| sync_folder(file))
+        .map_err(failed)?;
     Ok(token)
 }
 
@@ -178,9 +216,7 @@ fn new_token() -> Result<String, getrandom::Error> {
     Ok(bytes.iter().fold(PREFIX.to_owned(), |token, byte| format!("{token}{byte:02x}")))
 }
 
-/// Durable, so that nobody is given a token that the file does not hold.
-fn append(file: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(file)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+fn sync_folder(file: &Path) -> io::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }

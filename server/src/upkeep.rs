@@ -1,5 +1,6 @@
 //! Upkeep beside the calls, through their queue: sweeping, moving the log into the file, copies.
 
+use crate::metrics::{Ended, Metrics};
 use crate::owner::{Owner, OwnerError};
 use clap::Args;
 use host_example::Files;
@@ -9,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tracing::{error, info, warn};
 
 #[derive(Args)]
@@ -20,10 +21,10 @@ pub struct Upkeep {
     /// Where to put copies of the database, named by the time; the folder must be there.
     #[arg(long, value_name = "FOLDER")]
     backup: Option<PathBuf>,
-    /// How often to make a copy, at least 1s; the first one at once. Calls wait while the file is copied.
+    /// How often to make a copy, at least 1s; the first one at once, unless a newer one is there. Calls wait while the file is copied.
     #[arg(long, value_name = "DURATION", default_value = "1day", requires = "backup", value_parser = at_least_a_second)]
     backup_every: Duration,
-    /// How many copies to keep: older ones are removed.
+    /// How many copies to keep: of those that bear its name, older ones are removed.
     #[arg(long, value_name = "N", default_value = "7", requires = "backup", value_parser = clap::value_parser!(u32).range(1..))]
     backup_keep: u32,
 }
@@ -49,9 +50,14 @@ impl Upkeep {
     }
 
     /// Until it is dropped. `files` are the owner's, and the names of copies begin with `name`.
-    pub async fn run(self, owner: Arc<Owner>, files: Files, name: String) {
+    pub async fn run(self, owner: Arc<Owner>, metrics: Arc<Metrics>, files: Files, name: String) {
         let files = Arc::new(files);
-        let (mut sweeps, mut backups) = (interval(self.sweep_every), interval(self.backup_every));
+        // As often as it is asked to, and not as often as the server starts.
+        let newest = self.backup.as_ref().and_then(|folder| copies(folder, &name).ok()?.pop());
+        let age = newest.map(|(time, _)| SystemTime::now().duration_since(time).unwrap_or_default());
+        let first = age.map(|age| self.backup_every.saturating_sub(age)).unwrap_or_default();
+        let mut sweeps = interval(self.sweep_every);
+        let mut backups = interval_at(Instant::now() + first, self.backup_every);
         for ticks in [&mut sweeps, &mut backups] {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
@@ -64,21 +70,30 @@ impl Upkeep {
                 }
                 _ = backups.tick(), if self.backup.is_some() => {
                     let Some(folder) = &self.backup else { continue };
-                    if let Err(error) = self.back_up(&owner, &files, folder, &name).await {
-                        error!(%error, "no copy was made");
-                    }
+                    let outcome = match self.back_up(&owner, &files, folder, &name).await {
+                        Ok(()) => "made",
+                        Err(error) => {
+                            error!(%error, "no copy was made");
+                            "failed"
+                        }
+                    };
+                    metrics.backups.get_or_create(&Ended { outcome }).inc();
                 }
             }
         }
     }
 
     async fn back_up(&self, owner: &Owner, files: &Arc<Files>, folder: &Path, name: &str) -> Result<(), String> {
+        remove_partial(folder, name).map_err(|error| format!("what is left of a copy cannot be removed: {error}"))?;
         let copy = folder.join(copy_name(name, SystemTime::now()));
         copy_to(owner, files, copy.clone()).await?;
         info!(copy = %copy.display(), "copied");
-        let old =
-            old(folder, name, self.backup_keep as usize).and_then(|old| old.into_iter().try_for_each(fs::remove_file));
-        old.map_err(|error| format!("an older copy cannot be removed: {error}"))
+        let mut others = copies(folder, name).map_err(|error| format!("older copies cannot be listed: {error}"))?;
+        // Also where the clock was ahead once: the one that was just made stays.
+        others.retain(|(_, path)| *path != copy);
+        others.truncate((others.len() + 1).saturating_sub(self.backup_keep as usize));
+        let removed = others.into_iter().try_for_each(|(_, path)| fs::remove_file(path));
+        removed.map_err(|error| format!("an older copy cannot be removed: {error}"))
     }
 }
 
@@ -111,18 +126,71 @@ fn copy_name(name: &str, time: SystemTime) -> String {
     format!("{name}-{time}.db")
 }
 
-/// The copies in the folder, but for the newest.
-fn old(folder: &Path, name: &str, keep: usize) -> io::Result<Vec<PathBuf>> {
+/// When that copy was made, if the file is one of the database's.
+fn time(name: &str, file: &Path) -> Option<SystemTime> {
+    let file = file.file_name()?.to_str()?;
+    let time = file.strip_prefix(name)?.strip_prefix('-')?.strip_suffix(".db")?;
+    let part = |range| time.get(range);
+    let [year, month, day] = [part(0..4)?, part(4..6)?, part(6..8)?];
+    let [hour, minute, second] = [part(9..11)?, part(11..13)?, part(13..15)?];
+    let found = humantime::parse_rfc3339(&format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z")).ok()?;
+    // It is written the same, letter by letter.
+    (file == copy_name(name, found)).then_some(found)
+}
+
+/// The copies in the folder, the newest last.
+fn copies(folder: &Path, name: &str) -> io::Result<Vec<(SystemTime, PathBuf)>> {
     let mut copies = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
-        let time = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".db"));
-        if time.is_some_and(|time| time.len() == "20260101T000000Z".len()) {
-            copies.push(path);
+        if let Some(time) = time(name, &path).filter(|_| path.is_file()) {
+            copies.push((time, path));
         }
     }
     copies.sort();
-    copies.truncate(copies.len().saturating_sub(keep));
     Ok(copies)
+}
+
+/// What a process that was killed left of its copies. Nobody else makes any: the database is ours.
+fn remove_partial(folder: &Path, name: &str) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "partial") && time(name, &path.with_extension("")).is_some() {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_databases_own_copies_are_known_and_by_their_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = [
+            "notes-20261130T000000Z.db",
+            "notes-20261129T235959Z.db",
+            "notes-before_migration.db",
+            "notes-2025-diary-final.db",
+            "notes-0ld_but_precious.db",
+            "notes-20261301T000000Z.db",
+            "notes-20261130t000000Z.db",
+            "notes-20261130T000000Z.db.partial",
+            "notes-old.db.partial",
+            "more-notes-20261130T000000Z.db",
+        ];
+        for name in names {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        fs::create_dir(folder.path().join("notes-20261128T000000Z.db")).unwrap();
+
+        let found: Vec<_> = copies(folder.path(), "notes").unwrap().into_iter().map(|(_, path)| path).collect();
+        remove_partial(folder.path(), "notes").unwrap();
+
+        assert_eq!(found, [names[1], names[0]].map(|name| folder.path().join(name)));
+        assert!(!folder.path().join(names[7]).exists() && folder.path().join(names[8]).exists());
+    }
 }

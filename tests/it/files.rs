@@ -84,7 +84,7 @@ fn a_database_of_the_version_before_is_brought_up_to_date_and_keeps_its_receipts
         let first = db.shared().call("create_note", &note("k", "hello"));
         let schema = "SELECT type, name, sql FROM sqlite_schema ORDER BY name";
         let newest = db.sql(schema);
-        db.sql("DROP TABLE attempts; DROP TABLE operations; DROP TABLE restored; DROP INDEX receipts_by_expiry");
+        db.sql("DROP TABLE attempts; DROP TABLE operations; DROP TABLE operation_counts; DROP TABLE restored; DROP INDEX receipts_by_expiry");
         db.sql("PRAGMA user_version = 2");
 
         let mut client = open(&db);

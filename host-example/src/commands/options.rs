@@ -15,7 +15,7 @@ pub struct Options {
     /// The component [default: the one that `cargo xtask component` built].
     #[arg(long, global = true, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// The database. `call` makes it if it is not there.
+    /// The database. Whatever calls tools makes it if it is not there.
     #[arg(long, global = true, value_name = "FILE")]
     db: Option<PathBuf>,
     /// Who is calling.
@@ -106,7 +106,11 @@ impl Options {
     /// As for [`Options::shared`], or if the database is not there: wrong usage.
     pub fn existing(&self) -> Result<Files, Failure> {
         let files = self.shared()?;
-        if self.database()?.exists() { Ok(files) } else { Err(Failure::usage("there is no such database")) }
+        let database = self.database()?;
+        if !database.exists() {
+            return Err(Failure::usage(format!("there is no such database: {}", database.display())));
+        }
+        Ok(files)
     }
 }
 

@@ -69,6 +69,9 @@ pub struct Provider {
     seed: Option<u64>,
 }
 
+/// How long the requests that are being answered may take once it is to stop.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
 /// # Errors
 ///
 /// The store cannot be opened, the address is taken, or stdout is closed: nothing was served.
@@ -93,7 +96,14 @@ pub fn run(arguments: Provider) -> Result<(), Box<dyn Error + Send + Sync>> {
         let mut out = io::stdout();
         writeln!(out, "listening on http://{}/deployments", listener.local_addr()?)?;
         out.flush()?;
-        connections::serve(listener, provider::api::router(provider), Semaphore::MAX_PERMITS, stop.wait()).await;
+        connections::serve(
+            listener,
+            provider::api::router(provider),
+            Semaphore::MAX_PERMITS,
+            LAST_ANSWERS,
+            stop.wait(),
+        )
+        .await;
         Ok(())
     })
 }

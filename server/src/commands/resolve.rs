@@ -4,6 +4,7 @@ use crate::worker::state_name;
 use clap::{Args, ValueEnum};
 use host_example::Limits;
 use host_example::commands::{Failure, Options, operator, say};
+use host_example::types::State;
 use std::process::ExitCode;
 
 /// Records what a person found out about an operation whose outcome is unknown: what `get_operation` calls
@@ -36,6 +37,13 @@ impl Resolve {
         let happened = self.finding == Finding::Happened;
         let resolved = instance.resolve(&self.operation, happened, self.resource.as_deref())?;
         let operation = resolved.map_err(|refusal| Failure::refused(&refusal))?;
+        let expected = if happened { State::Succeeded } else { State::Failed };
+        let is_other = self.resource.is_some() && self.resource != operation.resource_id;
+        if operation.state != expected || is_other {
+            let was = format!("{} is {} already", operation.operation_id, state_name(operation.state));
+            let what = operation.resource_id.map(|id| format!(", as {id}")).unwrap_or_default();
+            return Err(Failure(3, format!("{was}{what}: nothing was recorded").into()));
+        }
         say(format_args!("{} {}", operation.operation_id, state_name(operation.state)))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -32,19 +32,22 @@ impl Work {
         drop(options.existing()?);
         let host = options.host(Limits::default())?;
         let database = options.database()?.to_owned();
-        let (owner, _) = Owner::start(most, Arc::new(Metrics::new()), move |callers| {
+        let (owner, thread) = Owner::start(most, Arc::new(Metrics::new()), move |callers| {
             let files = Files::shared(&database).map_err(OwnerError::Open)?;
             let instance = host.instance(move |call| callers.get(call), files);
             instance.map_err(|error| OwnerError::Failed(format!("{error:#}")))
         })?;
+        let owner = Arc::new(owner);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let worker = outbox.worker(Arc::new(owner), self.once, stop::on_signal()?);
-            match worker.run().await {
-                Ok(()) => Ok(ExitCode::SUCCESS),
-                Err(OwnerError::Refused(refusal)) => Err(Failure::refused(&refusal)),
-                Err(error) => Err(error.into()),
-            }
-        })
+        let worked: Result<(), Failure> = runtime.block_on(async {
+            let worker = outbox.worker(Arc::clone(&owner), self.once, stop::on_signal()?);
+            worker.run().await.map_err(|error| match error {
+                OwnerError::Refused(refusal) => Failure::refused(&refusal),
+                error => error.into(),
+            })
+        });
+        owner.end();
+        thread.join().map_err(|_| "the component's thread has ended by a bug")?;
+        worked.map(|()| ExitCode::SUCCESS)
     }
 }

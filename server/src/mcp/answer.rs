@@ -5,7 +5,7 @@ use crate::owner::OwnerError;
 use host_example::Reply;
 use jsonschema::Validator;
 use rmcp::model::{CallToolResult, ContentBlock};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 pub struct Answer {
@@ -24,12 +24,12 @@ pub struct Answer {
 struct Common {
     #[serde(default)]
     replayed: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     code: String,
     operation_id: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     message: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "text")]
     next_action: String,
 }
 
@@ -46,16 +46,22 @@ struct Refusal {
     next_action: &'static str,
 }
 
+/// A tool's own fields stand beside these, and may have one of the names.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_str().unwrap_or_default().to_owned())
+}
+
 const REPEAT: &str = "Repeat the call with the same key and arguments: it acts at most once.";
 
 impl Answer {
-    pub fn new(answer: Result<Reply, OwnerError>, schema: &Validator) -> Answer {
+    /// What `reads` takes no key, and changes nothing in any case.
+    pub fn new(answer: Result<Reply, OwnerError>, schema: &Validator, reads: bool) -> Answer {
         match answer {
             Ok(reply) => match serde_json::from_str::<Value>(&reply.body) {
                 Ok(body) if schema.is_valid(&body) => Answer::of(body, reply.refused),
                 _ => Answer { is_malformed: true, ..Answer::refused(&malformed()) },
             },
-            Err(error) => Answer::refused(&refusal(&error)),
+            Err(error) => Answer::refused(&refusal(&error, reads)),
         }
     }
 
@@ -66,7 +72,13 @@ impl Answer {
             true => "replayed",
             false => "fresh",
         };
-        Answer { outcome, code, operation: operation_id, is_malformed: false, body }
+        Answer {
+            outcome,
+            code: if is_refused { code } else { String::new() },
+            operation: operation_id,
+            is_malformed: false,
+            body,
+        }
     }
 
     fn refused(refusal: &Refusal) -> Answer {
@@ -88,15 +100,16 @@ impl Answer {
 
 fn summary(outcome: &str, body: &Value) -> String {
     let Common { message, next_action, .. } = Common::deserialize(body).unwrap_or_default();
+    let stop = if message.ends_with('.') { "" } else { "." };
     let text = match outcome {
-        "refused" => format!("Refused: {message} {next_action}"),
-        "replayed" => format!("Succeeded earlier: this is that answer again, and nothing was done now. {next_action}"),
+        "refused" => format!("Refused: {message}{stop} {next_action}"),
+        "replayed" => format!("Succeeded before: this is the answer that was recorded then. {next_action}"),
         _ => format!("Succeeded. {next_action}"),
     };
     text.trim_end().to_owned()
 }
 
-fn refusal(error: &OwnerError) -> Refusal {
+fn refusal(error: &OwnerError, reads: bool) -> Refusal {
     let refused = |code, message, retryable, retry_after_ms, next_action| Refusal {
         status: "refused",
         replayed: false,
@@ -106,20 +119,35 @@ fn refusal(error: &OwnerError) -> Refusal {
         retry_after_ms,
         next_action,
     };
+    let (doubt, repeat) = if reads { ("unavailable", "Repeat the call.") } else { ("unconfirmed", REPEAT) };
     match error {
         OwnerError::Busy => {
             // Those who are refused together do not come back together.
             let after = fastrand::u32(100..400);
             let message = "Too many calls are waiting: nothing was done.";
-            refused("busy", message, true, Some(after), "Repeat the call with the same key after that pause.")
+            refused(
+                "busy",
+                message,
+                true,
+                Some(after),
+                if reads { repeat } else { "Repeat the call with the same key after that pause." },
+            )
         }
         OwnerError::Slow => {
-            let message = "The database takes long: this call commits or does not.";
-            refused("unconfirmed", message, true, Some(1_000), REPEAT)
+            let message = if reads {
+                "The database takes long."
+            } else {
+                "The database takes long: this call commits or does not."
+            };
+            refused(doubt, message, true, Some(1_000), repeat)
         }
         OwnerError::Failed(_) => {
-            let message = "The call ended without an answer: it may have committed or not.";
-            refused("unconfirmed", message, true, None, REPEAT)
+            let message = if reads {
+                "The call ended without an answer."
+            } else {
+                "The call ended without an answer: it may have committed or not."
+            };
+            refused(doubt, message, true, None, repeat)
         }
         OwnerError::Ended => {
             let next = "Repeat the call with the same key once the server is there again.";

@@ -6,11 +6,13 @@ use crate::worker::state_name;
 use host_example::commands::operator;
 use host_example::{Instance, Reply};
 use serde::Deserialize;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 use uuid::Uuid;
+use wasmtime::Trap;
 
 /// The most calls in one commit (`wit/toolbox.wit`).
 const MAX_BATCH: usize = 64;
@@ -35,18 +37,20 @@ impl Thread {
     }
 
     /// Until it is told to end, or nobody is left who could hand in work.
-    pub fn run(mut self, jobs: &Receiver<Job>) {
+    /// Says whether the database is closed.
+    pub fn run(mut self, jobs: &Receiver<Job>) -> bool {
         let mut next = jobs.recv().ok();
         while let Some(job) = next {
-            self.metrics.queued.dec();
             next = match job {
-                Job::Work(permission, work) => {
+                Job::Work(permission, work, place) => {
+                    drop(place);
                     self.callers.set(vec![operator(permission)]);
                     work(self.instance());
                     None
                 }
-                Job::Call(first) => {
-                    let (batch, next) = self.waiting(first, jobs);
+                Job::Call(first, place) => {
+                    drop(place);
+                    let (batch, next) = waiting(first, jobs);
                     self.answer(batch);
                     next
                 }
@@ -54,7 +58,7 @@ impl Thread {
             }
             .or_else(|| self.wait(jobs));
         }
-        self.close();
+        self.close()
     }
 
     /// While nothing else is to be done, and a second has passed, operations are counted.
@@ -80,56 +84,64 @@ impl Thread {
         jobs.recv().ok()
     }
 
-    /// All the calls that wait, up to a batch, and the work that comes after them.
-    fn waiting(&self, first: Waiting, jobs: &Receiver<Job>) -> (Vec<Waiting>, Option<Job>) {
-        let mut batch = vec![first];
-        while batch.len() < MAX_BATCH {
-            match jobs.try_recv() {
-                Ok(Job::Call(call)) => {
-                    self.metrics.queued.dec();
-                    batch.push(call);
-                }
-                Ok(other) => return (batch, Some(other)),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
-        }
-        (batch, None)
-    }
-
     fn answer(&mut self, mut batch: Vec<Waiting>) {
         batch.retain(|waiting| waiting.turn.begin());
-        let mut replies = Vec::new();
+        let (mut replies, mut was_cut_off) = (Vec::new(), false);
         if batch.len() > 1 {
             match self.attempt(&batch) {
                 Ok(made) => replies = made,
-                Err(error) => warn!(%error, calls = batch.len(), "a batch failed: its calls are made one by one"),
+                Err(error) => {
+                    was_cut_off = true;
+                    warn!(%error, calls = batch.len(), "a batch failed: its calls are made one by one");
+                }
             }
         }
         let mut replies = replies.into_iter();
         for waiting in batch {
             let reply = match replies.next() {
-                Some(reply) if !is_doubtful(&reply) => Ok(reply),
-                _ => self.make_alone(&waiting),
+                Some(reply) => match code(&reply) {
+                    Some("busy" | "unavailable") => self.make_alone(&waiting, false),
+                    Some("unconfirmed") => self.make_alone(&waiting, true),
+                    _ => Ok(reply),
+                },
+                None => self.make_alone(&waiting, was_cut_off),
             };
             // Whoever has gone finds the answer by its key.
             drop(waiting.answer.send(reply));
         }
     }
 
-    /// Under its key it acts at most once, however often it is made.
-    fn make_alone(&mut self, call: &Waiting) -> Result<Reply, OwnerError> {
-        let call = std::slice::from_ref(call);
-        let first = self.attempt(call);
-        let is_spent = self.current.as_ref().is_none_or(Instance::is_spent);
-        let reply = match first {
-            Ok(replies) if !is_spent || !replies.iter().any(is_doubtful) => Ok(replies),
-            _ => self.attempt(call),
+    /// Under its key it acts at most once, however often it is made. It is `in_doubt` if it may have committed already.
+    fn make_alone(&mut self, call: &Waiting, mut in_doubt: bool) -> Result<Reply, OwnerError> {
+        let calls = std::slice::from_ref(call);
+        let mut tried = self.attempt(calls);
+        let may_mend = match &tried {
+            Ok(replies) => self.is_spent() && replies.iter().any(|reply| code(reply).is_some_and(is_uncertain)),
+            // What computes too long would do so again.
+            Err(Attempted { was_interrupted, .. }) => !was_interrupted && !in_doubt,
         };
-        reply?.pop().ok_or_else(|| OwnerError::Failed("the component answered no reply to a call".to_owned()))
+        if may_mend {
+            in_doubt |=
+                tried.as_ref().map_or(true, |replies| replies.iter().any(|reply| code(reply) == Some("unconfirmed")));
+            tried = self.attempt(calls);
+        }
+        let none = || OwnerError::Failed("the component answered no reply to a call".to_owned());
+        let reply = tried.map_err(|attempted| attempted.error)?.pop().ok_or_else(none)?;
+        match code(&reply) {
+            // A refusal of this attempt says nothing about the one before.
+            Some(code) if in_doubt && code != "unconfirmed" && is_uncertain(code) => {
+                Err(OwnerError::Failed(format!("an attempt was cut off, and the next one refused as {code}")))
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.current.as_ref().is_none_or(Instance::is_spent)
     }
 
     /// In one commit, once.
-    fn attempt(&mut self, calls: &[Waiting]) -> Result<Vec<Reply>, OwnerError> {
+    fn attempt(&mut self, calls: &[Waiting]) -> Result<Vec<Reply>, Attempted> {
         self.callers.set(calls.iter().map(|waiting| waiting.call.caller.clone()).collect());
         let invocations: Vec<_> = calls.iter().map(|waiting| waiting.call.invocation.clone()).collect();
         let attempts: Vec<_> = calls.iter().map(|_| Uuid::new_v4()).collect();
@@ -137,14 +149,18 @@ impl Thread {
             debug!(call = %waiting.call.id, %attempt, batch = calls.len(), "attempt");
         }
         let begun = Instant::now();
-        let replies = self.instance()?.attempt(&invocations, &attempts);
+        let instance = self.instance().map_err(|error| Attempted { error, was_interrupted: false })?;
+        let replies = instance.attempt(&invocations, &attempts);
         self.metrics.batch_seconds.observe(begun.elapsed().as_secs_f64());
         self.metrics.batch_calls.observe(calls.len() as f64);
-        replies.map_err(|trap| OwnerError::Failed(format!("{trap:#}")))
+        replies.map_err(|trap| Attempted {
+            was_interrupted: trap.downcast_ref() == Some(&Trap::Interrupt),
+            error: OwnerError::Failed(format!("{trap:#}")),
+        })
     }
 
     fn instance(&mut self) -> Result<&mut Instance, OwnerError> {
-        if self.current.as_ref().is_none_or(Instance::is_spent) {
+        if self.is_spent() {
             // The one before lets go of the database first.
             self.current = None;
             self.current = Some((self.make)(self.callers.clone())?);
@@ -153,23 +169,59 @@ impl Thread {
     }
 
     /// So that the file alone is a copy. What is not closed is recovered by whoever opens it next.
-    fn close(&mut self) {
+    fn close(&mut self) -> bool {
         self.callers.set(vec![operator("maintain")]);
         match self.current.as_mut().filter(|instance| !instance.is_spent()).map(Instance::close) {
-            None | Some(Ok(Ok(()))) => {}
-            Some(Ok(Err(refusal))) => warn!(error = refusal.message, "the database was not closed"),
-            Some(Err(trap)) => warn!(error = %format_args!("{trap:#}"), "the database was not closed"),
+            Some(Ok(Ok(()))) => return true,
+            None => {}
+            Some(Ok(Err(refusal))) => warn!(error = refusal.message, "the database is not closed"),
+            Some(Err(trap)) => warn!(error = %format_args!("{trap:#}"), "the database is not closed"),
         }
+        false
     }
 }
 
-/// Whether another try may tell more: storage failed, or the transaction that others shared.
-fn is_doubtful(reply: &Reply) -> bool {
+/// An attempt that ended without replies.
+struct Attempted {
+    error: OwnerError,
+    /// Whether it had used up its computing time.
+    was_interrupted: bool,
+}
+
+impl fmt::Display for Attempted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+/// All the calls that wait, up to a batch, and the work that comes after them.
+fn waiting(first: Waiting, jobs: &Receiver<Job>) -> (Vec<Waiting>, Option<Job>) {
+    let mut batch = vec![first];
+    while batch.len() < MAX_BATCH {
+        match jobs.try_recv() {
+            Ok(Job::Call(call, place)) => {
+                drop(place);
+                batch.push(call);
+            }
+            Ok(other) => return (batch, Some(other)),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+        }
+    }
+    (batch, None)
+}
+
+/// Of a refusal.
+fn code(reply: &Reply) -> Option<&str> {
     #[derive(Deserialize)]
     struct Code<'a> {
         code: &'a str,
     }
-    reply.refused
-        && serde_json::from_str(&reply.body)
-            .is_ok_and(|Code { code }| matches!(code, "busy" | "unavailable" | "unconfirmed"))
+    let body = reply.refused.then(|| serde_json::from_str::<Code<'_>>(&reply.body).ok())?;
+    body.map(|body| body.code)
+}
+
+/// Whether such a refusal can come although an earlier attempt has committed: storage failed, or the receipt was not looked
+/// for.
+fn is_uncertain(code: &str) -> bool {
+    matches!(code, "busy" | "unavailable" | "unconfirmed" | "denied" | "not_found")
 }

@@ -143,7 +143,11 @@ fn understand(step: Step, status: StatusCode, pause: Option<u32>, body: &[u8]) -
         StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::TOO_EARLY => {
             Observation::Unclear(said(status))
         }
-        _ if status.is_client_error() => Observation::Rejected(said(status)),
+        _ if status.is_client_error() => {
+            // A wrong URL or token looks the same.
+            tracing::warn!(status = status.as_u16(), "the provider refuses this request for good");
+            Observation::Rejected(said(status))
+        }
         _ => Observation::Unclear(said(status)),
     }
 }

@@ -43,7 +43,10 @@ fn without_a_valid_token_nobody_is_let_in_and_told_where_to_ask() {
 
     for answer in [&none, &basic, &twice] {
         assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some(challenge.as_str())), "{answer:?}");
-        assert_eq!(answer.json(), json!({ "error": "A valid bearer token is needed. Nothing was done." }));
+        assert_eq!(
+            answer.json(),
+            json!({ "error": "A valid token is needed: `Authorization: Bearer TOKEN`. Nothing was done." })
+        );
     }
     assert_eq!(
         (wrong.status, wrong.header("www-authenticate")),

@@ -4,7 +4,7 @@ use crate::harness::*;
 use crate::served::*;
 use crate::world::*;
 use serde_json::json;
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -33,11 +33,14 @@ fn while_it_serves_all_others_are_told_who_owns_the_database() {
 
     for mut other in others {
         let begun = Instant::now();
-        let ran = Ran::of(&mut other);
+        let [out, err] = ["out", "err"].map(|name| world.file(name));
+        other.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+        let code = Process::start(&mut other).wait().code();
 
-        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{other:?}: {}", ran.stderr);
+        let [stdout, stderr] = [out, err].map(|file| fs::read_to_string(file).unwrap());
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{other:?}: {stderr}");
         let owner = format!("error: {} is owned by process {} (", world.path().display(), server.process.id());
-        assert!(ran.stderr.contains(&owner), "{other:?}: {}", ran.stderr);
+        assert!(stderr.contains(&owner), "{other:?}: {stderr}");
         // A server waits for 2 s for others to go.
         assert!(begun.elapsed() < Duration::from_secs(8), "{other:?}: {:?}", begun.elapsed());
     }
@@ -84,6 +87,55 @@ fn copies_are_made_of_which_the_newest_are_kept_and_one_can_be_restored() {
         "hello"
     );
     restored.assert_whole();
+}
+
+/// Whoever moves the file away has not stopped the server: nothing more is told to have been done in it.
+#[test]
+fn nothing_succeeds_while_the_database_is_not_in_its_place() {
+    let world = World::new();
+    let mut pipe = world.pipe(STATELESS, &[]);
+    assert_eq!(pipe.call("create_note", &note("before", "hello")).outcome(), FRESH);
+    let elsewhere = world.file("elsewhere.db");
+    fs::rename(world.path(), &elsewhere).unwrap();
+
+    let told = pipe.call("create_note", &note("k", "hello"));
+    assert!(told.is_error && told.reply["retryable"] == true, "{told:?}");
+    assert!(!world.path().exists());
+
+    fs::rename(&elsewhere, world.path()).unwrap();
+    assert!(!pipe.call("create_note", &note("k", "hello")).is_error);
+    assert_eq!(pipe.call("create_note", &note("before", "hello")).outcome(), REPLAYED);
+    pipe.close();
+    pipe.rest();
+    assert_eq!((pipe.process.wait().code(), world.number("SELECT count(*) FROM notes")), (Some(0), 2));
+    world.assert_whole();
+}
+
+/// What is asked about in vain would end as unknown, for good.
+#[test]
+fn a_restored_copy_is_served_without_a_worker_until_it_is_accepted() {
+    let (world, provider) = (World::new(), full(&[]));
+    world.deploy("k");
+    let copy = world.file("copy").to_str().unwrap().to_owned();
+    assert_eq!(world.run(&["backup", &copy]).code, 0);
+    let restored = world.beside("restored.db");
+    assert_eq!(restored.run(&["restore", &copy]).code, 0);
+    let token = restored.token("ada", "ada@acme", "read,read-metrics");
+    let url = provider.url();
+    let arguments = ["--provider", &url, "--contract", FULL, "--poll", "1ms"];
+
+    let mut server = restored.serve(&arguments);
+    restored.until_logged("a copy that was not accepted yet", 1);
+    let caller = server.caller(&token);
+    // It counts as possibly sent, and nobody has asked.
+    until(|| (caller.metric("counterfoil_operations{state=\"running\"}") == 1).then_some(()));
+    server.stop();
+    assert_eq!(provider.effects()["total"], 0, "{}", provider.effects());
+
+    assert_eq!(restored.run(&["restored", "--accept"]).code, 0);
+    let server = restored.serve(&arguments);
+    let caller = server.caller(&token);
+    until(|| (caller.metric("counterfoil_operations{state=\"succeeded\"}") == 1).then_some(()));
 }
 
 #[test]

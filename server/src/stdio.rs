@@ -1,0 +1,99 @@
+//! Standard input and output, between an agent's host and the protocol: lines of bounded length, of which those that are no JSON
+//! are answered here. (rmcp passes over them, and takes lines of any length.)
+
+use crate::stop::Stop;
+use serde::de::IgnoredAny;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream,
+    WriteHalf, duplex, split,
+};
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
+/// The most bytes of a line, as of a request over HTTP.
+const MAX_LINE: usize = crate::http::MAX_REQUEST;
+
+/// What is on its way between the two.
+const BUFFER: usize = 64 << 10;
+
+/// <https://www.jsonrpc.org/specification#error_object>; without an id, as the protocol has it where none is known.
+const NO_JSON: &str = r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"This line is no JSON."}}"#;
+const TOO_LONG: &str = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"This line has more than 524288 bytes."}}"#;
+
+/// What the protocol reads and writes; what ends with the input; and what ends once all that the protocol wrote is written.
+pub fn open(stop: Stop) -> (DuplexStream, JoinHandle<()>, JoinHandle<io::Result<()>>) {
+    let (input, output) = rmcp::transport::io::stdio_pipes();
+    let (ours, theirs) = duplex(BUFFER);
+    let (from_protocol, mut to_protocol) = split(ours);
+    let output = Arc::new(Mutex::new(output));
+    let errors = Arc::clone(&output);
+    let reading = tokio::spawn(async move {
+        tokio::select! {
+            _ = read(input, &mut to_protocol, &errors) => {}
+            () = stop.wait() => {}
+        }
+        // The protocol takes it for the end of the input.
+        drop(to_protocol.shutdown().await);
+    });
+    let written = tokio::spawn(async move {
+        let mut lines = BufReader::new(from_protocol);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).await? > 0 {
+            write(&output, &line).await?;
+            line.clear();
+        }
+        Ok(())
+    });
+    (theirs, reading, written)
+}
+
+/// Hands on each line that is JSON, also a last one without its end.
+async fn read<O: AsyncWrite + Unpin>(
+    input: impl AsyncRead + Unpin,
+    to_protocol: &mut WriteHalf<DuplexStream>,
+    output: &Mutex<O>,
+) -> io::Result<()> {
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let most = MAX_LINE as u64 + 1;
+        if (&mut input).take(most).read_until(b'\n', &mut line).await? == 0 {
+            return Ok(());
+        }
+        if line.len() > MAX_LINE {
+            skip(&mut input, line.ends_with(b"\n")).await?;
+            write(output, format!("{TOO_LONG}\n").as_bytes()).await?;
+        } else if serde_json::from_slice::<IgnoredAny>(&line).is_ok() {
+            if !line.ends_with(b"\n") {
+                line.push(b'\n');
+            }
+            // Whoever does not read answers is not read from: they would have to be kept.
+            drop(output.lock().await);
+            to_protocol.write_all(&line).await?;
+        } else if !line.trim_ascii().is_empty() {
+            write(output, format!("{NO_JSON}\n").as_bytes()).await?;
+        }
+    }
+}
+
+/// The rest of a line that is too long, a part at a time.
+async fn skip<I: AsyncBufRead + Unpin>(input: &mut I, mut is_over: bool) -> io::Result<()> {
+    while !is_over {
+        let part = input.fill_buf().await?;
+        let end = part.iter().position(|byte| *byte == b'\n');
+        is_over = end.is_some() || part.is_empty();
+        let taken = end.map_or(part.len(), |end| end + 1);
+        input.consume(taken);
+    }
+    Ok(())
+}
+
+/// A line at a time, whoever writes.
+async fn write<O: AsyncWrite + Unpin>(output: &Mutex<O>, line: &[u8]) -> io::Result<()> {
+    let mut output = output.lock().await;
+    output.write_all(line).await?;
+    output.flush().await
+}
