@@ -169,6 +169,10 @@ impl Deref for Provider {
 pub struct Client(SocketAddr);
 
 impl Client {
+    pub fn address(&self) -> SocketAddr {
+        self.0
+    }
+
     pub fn at(address: SocketAddr) -> Client {
         Client(address)
     }

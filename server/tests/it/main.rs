@@ -21,5 +21,6 @@ mod random;
 mod secrets;
 mod sending;
 mod serving;
+mod strangers;
 mod upkeep;
 mod work;
