@@ -12,8 +12,9 @@ use crate::mcp::Tools;
 use crate::metrics::Metrics;
 use crate::tokens::Tokens;
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Json, Response};
@@ -34,7 +35,7 @@ use tracing::debug;
 pub const MAX_REQUEST: usize = 512 << 10;
 
 /// A request is large from here on, and only a few of those are in hand at a time.
-const LARGE: usize = 64 << 10;
+const LARGE: u64 = 64 << 10;
 pub const MOST_LARGE: usize = 4;
 
 /// How long a request may take as a whole. A call is answered sooner; this is for one that does not come to its end.
@@ -97,8 +98,7 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
             request.headers_mut().remove(AUTHORIZATION);
             request.extensions_mut().insert(principal);
             // What it takes to understand a large request is many times its length.
-            let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-            let is_large = length.is_none_or(|length: usize| length > LARGE);
+            let is_large = request.body().size_hint().exact().is_none_or(|length| length > LARGE);
             let place = if is_large { gate.large.acquire().await.ok() } else { None };
             let answer = next.run(request).await;
             drop(place);

@@ -63,7 +63,7 @@ pub struct Serve {
 /// How long to wait for those who are using the database.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// A batch of the largest calls takes a tenth of it. What takes longer is cut off, and made again.
+/// A batch of the largest calls takes a tenth of it. One that takes longer is cut off, and its calls are made one by one.
 const COMPUTING: Duration = Duration::from_secs(2);
 
 /// How long the last answers of an agent may take, and its host to read them. A call has one in 4.5 s.
@@ -234,7 +234,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn public_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).ok().filter(|url| url.has_host() && url.path().ends_with("/mcp"));
+    let is_ours = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.path().ends_with("/mcp");
+    let url = Url::parse(text).ok().filter(is_ours);
     url.ok_or_else(|| "expected a URL that ends in /mcp, such as https://tools.example/mcp".to_owned())
 }
 
