@@ -93,6 +93,7 @@ impl Files {
             }
             self.is_settled(&database.0)
         } else {
+            self.in_place().map_err(|_| CopyError::Unsettled(self.database().to_owned()))?;
             // Its owner checkpoints and leaves the mark of a WAL.
             self.has_wal().and_then(|has| Ok(!has && !self.has_journal()?))
         };

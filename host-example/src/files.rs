@@ -114,6 +114,11 @@ impl Files {
         name.into()
     }
 
+    /// Whether what is owned is still where it was.
+    pub(crate) fn in_place(&self) -> Result<(), Error> {
+        self.owned.as_ref().map_or(Ok(()), |owned| owned.is_in_place())
+    }
+
     pub(crate) fn is_shared(&self) -> bool {
         self.owned.is_none()
     }
@@ -183,9 +188,7 @@ impl Storage for Files {
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
         let path = self.path(part);
-        if let Some(owned) = &self.owned {
-            owned.is_in_place()?;
-        }
+        self.in_place()?;
         // Closed to others until it is made like the database.
         let is_new = create && part != Part::Database && !path.exists();
         let file = open(&path, create, if is_new { 0o600 } else { 0o644 }).map_err(|error| reason("open", &error))?;

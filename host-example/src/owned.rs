@@ -22,6 +22,7 @@ impl OwnedFile {
         let held = self.file.metadata().map_err(|error| reason("measure", &error))?;
         match fs::metadata(&self.path) {
             Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(reason("find", &error)),
             _ => {
                 tracing::error!(database = %self.path.display(), "the database was moved or removed: put it back, or restart");
                 Err(Error::Io)

@@ -12,7 +12,7 @@ use crate::mcp::Tools;
 use crate::metrics::Metrics;
 use crate::tokens::Tokens;
 use axum::Router;
-use axum::body::HttpBody;
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -27,19 +27,19 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tower_http::cors::{AllowHeaders, CorsLayer};
-use tower_http::timeout::TimeoutLayer;
 use tracing::debug;
 
 /// The most bytes of a request: arguments of 65,536 bytes, each written as `\u0000`, and what is around them.
 pub const MAX_REQUEST: usize = 512 << 10;
 
 /// A request is large from here on, and only a few of those are in hand at a time.
-const LARGE: u64 = 64 << 10;
+const LARGE: usize = 64 << 10;
 pub const MOST_LARGE: usize = 4;
 
-/// How long a request may take as a whole. A call is answered sooner; this is for one that does not come to its end.
-pub const REQUEST: Duration = Duration::from_secs(15);
+/// How long it may take to read a request, after its head. To answer one takes 4.5 s at most, once it has a place.
+pub const READING: Duration = Duration::from_secs(15);
 
 /// The permission to read what is counted.
 pub const READ_METRICS: &str = "read-metrics";
@@ -85,7 +85,6 @@ pub fn router(gate: Gate, tools: Tools) -> Router {
         .route("/.well-known/oauth-protected-resource", resource.clone())
         .route("/.well-known/oauth-protected-resource/mcp", resource)
         .layer(pages)
-        .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, REQUEST))
 }
 
 /// Says who is calling to what comes after, or answers why nobody is.
@@ -98,9 +97,14 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
             request.headers_mut().remove(AUTHORIZATION);
             request.extensions_mut().insert(principal);
             // What it takes to understand a large request is many times its length.
-            let is_large = request.body().size_hint().exact().is_none_or(|length| length > LARGE);
-            let place = if is_large { gate.large.acquire().await.ok() } else { None };
-            let answer = next.run(request).await;
+            let (head, body) = request.into_parts();
+            let body = match timeout(READING, to_bytes(body, MAX_REQUEST)).await {
+                Ok(Ok(body)) => body,
+                Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+                Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+            };
+            let place = if body.len() > LARGE { gate.large.acquire().await.ok() } else { None };
+            let answer = next.run(Request::from_parts(head, body.into())).await;
             drop(place);
             answer
         }

@@ -2,7 +2,7 @@
 //! are answered here. (rmcp passes over them, and takes lines of any length.)
 
 use crate::stop::Stop;
-use serde::de::IgnoredAny;
+use serde_json::Value;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{
@@ -14,6 +14,9 @@ use tokio::task::JoinHandle;
 
 /// The most bytes of a line, as of a request over HTTP.
 const MAX_LINE: usize = crate::http::MAX_REQUEST;
+
+/// Which some hosts begin with.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What is on its way between the two.
 const BUFFER: usize = 64 << 10;
@@ -40,11 +43,15 @@ pub fn open(stop: Stop) -> (DuplexStream, JoinHandle<()>, JoinHandle<io::Result<
     let written = tokio::spawn(async move {
         let mut lines = BufReader::new(from_protocol);
         let mut line = Vec::new();
+        let mut written = Ok(());
         while lines.read_until(b'\n', &mut line).await? > 0 {
-            write(&output, &line).await?;
+            // Where nobody takes answers any more they are dropped, lest they pile up.
+            if written.is_ok() {
+                written = write(&output, &line).await;
+            }
             line.clear();
         }
-        Ok(())
+        written
     });
     (theirs, reading, written)
 }
@@ -66,7 +73,7 @@ async fn read<O: AsyncWrite + Unpin>(
         if line.len() > MAX_LINE {
             skip(&mut input, line.ends_with(b"\n")).await?;
             write(output, format!("{TOO_LONG}\n").as_bytes()).await?;
-        } else if serde_json::from_slice::<IgnoredAny>(&line).is_ok() {
+        } else if serde_json::from_slice::<Value>(line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line)).is_ok() {
             if !line.ends_with(b"\n") {
                 line.push(b'\n');
             }

@@ -200,13 +200,18 @@ pub fn add(file: &Path, name: &str, principal: &Principal, lifetime: Option<Dura
     opened.lock().map_err(failed)?;
     let before = read(file)?;
     let stanza = if before.is_empty() { stanza } else { format!("\n{stanza}") };
-    understand(file, &[&before, stanza.as_bytes()].concat())?;
+    let whole = [&before, stanza.as_bytes()].concat();
+    if whole.len() as u64 > MAX_FILE {
+        return Err(format!("{} is full: remove entries that nobody uses any more", file.display()));
+    }
+    understand(file, &whole)?;
     // Durable, so that nobody is given a token that the file does not hold.
-    opened
-        .write_all(stanza.as_bytes())
-        .and_then(|()| opened.sync_all())
-        .and_then(|()| sync_folder(file))
-        .map_err(failed)?;
+    let written = opened.write_all(stanza.as_bytes()).and_then(|()| opened.sync_all()).and_then(|()| sync_folder(file));
+    written.map_err(|error| {
+        // A part of an entry would make the whole file one that is not understood.
+        drop(opened.set_len(before.len() as u64));
+        failed(error)
+    })?;
     Ok(token)
 }
 

@@ -18,7 +18,7 @@ pub struct Upkeep {
     /// How often expired receipts become tombstones, at least 1s.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = at_least_a_second)]
     sweep_every: Duration,
-    /// Where to put copies of the database, named by the time; the folder must be there.
+    /// Where to put copies of the database, named by the time: a folder of this database's own, which must be there.
     #[arg(long, value_name = "FOLDER")]
     backup: Option<PathBuf>,
     /// How often to make a copy, at least 1s; the first one at once, unless a newer one is there. Calls wait while the file is copied.
@@ -92,8 +92,12 @@ impl Upkeep {
         // Also where the clock was ahead once: the one that was just made stays.
         others.retain(|(_, path)| *path != copy);
         others.truncate((others.len() + 1).saturating_sub(self.backup_keep as usize));
-        let removed = others.into_iter().try_for_each(|(_, path)| fs::remove_file(path));
-        removed.map_err(|error| format!("an older copy cannot be removed: {error}"))
+        for (_, path) in others {
+            if let Err(error) = fs::remove_file(&path) {
+                warn!(copy = %path.display(), %error, "an older copy cannot be removed");
+            }
+        }
+        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ use tracing::{info, warn};
 ///
 /// What was accepted is done and answered, also when the input ends, and at SIGTERM and SIGINT; a second signal ends the
 /// process at once. Calls that wait at the same time share a commit. One that has waited for 2.5 s is refused as `busy`; one
-/// that takes more than 4.5 s is answered `unconfirmed`, and goes on.
+/// that takes more than 4.5 s is answered `unconfirmed` (`unavailable` if it only reads), and goes on.
 #[derive(Args)]
 pub struct Serve {
     /// Listen at this address, such as 127.0.0.1:8080; with port 0 a free one, which is printed. Requests are not encrypted:
@@ -70,7 +70,7 @@ const COMPUTING: Duration = Duration::from_secs(2);
 const LAST_ANSWERS: Duration = Duration::from_secs(6);
 
 /// How long the last requests over HTTP may take, which may be on their way when it is to stop.
-const LAST_REQUESTS: Duration = http::REQUEST.saturating_add(LAST_ANSWERS);
+const LAST_REQUESTS: Duration = http::READING.saturating_add(LAST_ANSWERS);
 
 impl Serve {
     pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
@@ -110,10 +110,12 @@ impl Serve {
                 () = ended(&thread) => Ok(()),
             }
         });
+        // A second signal is heard while the last work is done.
+        owner.end();
+        let ended = thread.join();
         // It may be reading an input that does not end.
         runtime.shutdown_background();
-        owner.end();
-        if thread.join().map_err(|_| "the component's thread has ended by a bug: what had begun may have been done")? {
+        if ended.map_err(|_| "the component's thread has ended by a bug: what had begun may have been done")? {
             info!("the database is closed");
         }
         served.map(|()| ExitCode::SUCCESS)
@@ -201,15 +203,16 @@ async fn work(outbox: Prepared, owner: Arc<Owner>, stop: Stop) -> Result<(), Fai
 async fn stdio(tools: Tools, stop: Stop) -> Result<(), Failure> {
     let (transport, reading, written) = stdio::open(stop);
     let serving = async {
+        let mut refused = None;
         match tools.serve(transport).await {
             Ok(service) => drop(service.waiting().await?),
             // Whoever looks whether the program starts says nothing.
             Err(ServerInitializeError::ConnectionClosed(_)) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => refused = Some(error),
         }
         // Whoever has closed the output does not wait for answers.
         drop(written.await?);
-        Ok(())
+        refused.map_or(Ok(()), |error| Err(error.into()))
     };
     let unread = async {
         drop(reading.await);

@@ -39,15 +39,17 @@ impl Work {
         })?;
         let owner = Arc::new(owner);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let worked: Result<(), Failure> = runtime.block_on(async {
+        runtime.block_on(async {
             let worker = outbox.worker(Arc::clone(&owner), self.once, stop::on_signal()?);
-            worker.run().await.map_err(|error| match error {
+            let worked = worker.run().await.map_err(|error| match error {
                 OwnerError::Refused(refusal) => Failure::refused(&refusal),
                 error => error.into(),
-            })
-        });
-        owner.end();
-        thread.join().map_err(|_| "the component's thread has ended by a bug")?;
-        worked.map(|()| ExitCode::SUCCESS)
+            });
+            // A second signal is heard while the database is closed.
+            owner.end();
+            let ended = tokio::task::spawn_blocking(|| thread.join()).await?;
+            ended.map_err(|_| "the component's thread has ended by a bug")?;
+            worked.map(|()| ExitCode::SUCCESS)
+        })
     }
 }

@@ -126,7 +126,13 @@ impl Thread {
             tried = self.attempt(calls);
         }
         let none = || OwnerError::Failed("the component answered no reply to a call".to_owned());
-        let reply = tried.map_err(|attempted| attempted.error)?.pop().ok_or_else(none)?;
+        let reply = tried
+            .map_err(|attempted| match attempted.error {
+                error if in_doubt => OwnerError::Failed(error.to_string()),
+                error => error,
+            })?
+            .pop()
+            .ok_or_else(none)?;
         match code(&reply) {
             // A refusal of this attempt says nothing about the one before.
             Some(code) if in_doubt && code != "unconfirmed" && is_uncertain(code) => {

@@ -110,6 +110,7 @@ fn a_line_that_is_no_request_is_an_error_of_the_protocol_and_the_next_is_answere
             pipe.call("create_note", &note("first", "hello"));
         }
         pipe.write("{no JSON");
+        pipe.write(r#"{"jsonrpc":"2.0","id":9,"method":"\ud800"}"#);
         pipe.write(&format!("\"{}\"", "long".repeat(200_000)));
         pipe.write("[1,2]");
         let id = pipe.send_call("create_note", &note("k", "hello"));
@@ -117,7 +118,10 @@ fn a_line_that_is_no_request_is_an_error_of_the_protocol_and_the_next_is_answere
         assert_eq!(Told::of(&pipe.answer(id)).outcome(), FRESH);
         let codes: Vec<_> = pipe.others.iter().map(|error| (&error["error"]["code"], error.get("id"))).collect();
         // Of a line that is JSON the protocol's own code comes later.
-        assert_eq!(codes, [(&json!(-32700), None), (&json!(-32600), None), (&json!(-32600), None)]);
+        assert_eq!(
+            codes,
+            [(&json!(-32700), None), (&json!(-32700), None), (&json!(-32600), None), (&json!(-32600), None)]
+        );
     }
 }
 
