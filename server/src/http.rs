@@ -96,13 +96,13 @@ async fn authenticate(State(gate): State<Arc<Gate>>, mut request: Request, next:
             // Nothing that comes after has a use for it.
             request.headers_mut().remove(AUTHORIZATION);
             request.extensions_mut().insert(principal);
-            // What it takes to understand a large request is many times its length.
             let (head, body) = request.into_parts();
             let body = match timeout(READING, to_bytes(body, MAX_REQUEST)).await {
                 Ok(Ok(body)) => body,
                 Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
                 Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
             };
+            // What it takes to understand a large request is many times its length.
             let place = if body.len() > LARGE { gate.large.acquire().await.ok() } else { None };
             let answer = next.run(Request::from_parts(head, body.into())).await;
             drop(place);

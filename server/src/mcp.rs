@@ -63,6 +63,10 @@ impl Tools {
         Ok(Tools(Arc::new(Shared { owner, metrics, tools, principal })))
     }
 
+    fn served(&self, name: &str) -> Option<&Served> {
+        self.0.tools.iter().find(|served| served.tool.name == name)
+    }
+
     /// Not cut short by a client that cancels or goes away: what was accepted is done, and its receipt kept.
     async fn answered(&self, call: Call, context: &RequestContext<RoleServer>) -> Result<Reply, OwnerError> {
         let begun = Instant::now();
@@ -126,7 +130,7 @@ impl rmcp::ServerHandler for Tools {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.0.tools.iter().find(|served| served.tool.name == name).map(|served| served.tool.clone())
+        self.served(name).map(|served| served.tool.clone())
     }
 
     async fn call_tool(
@@ -134,7 +138,7 @@ impl rmcp::ServerHandler for Tools {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(served) = self.0.tools.iter().find(|served| served.tool.name == request.name) else {
+        let Some(served) = self.served(&request.name) else {
             return Err(ErrorData::invalid_params("there is no such tool: list the tools", None));
         };
         let http = context.extensions.get::<axum::http::request::Parts>();
