@@ -13,6 +13,7 @@
 //! | [`settings`] | what an operator may set |
 //! | [`storage`] | open, migrate, transactions; what a tool may do with the database; SQLite's VFS |
 //! | [`serving`] | the exports for a host that serves agents: [`serve!`] |
+//! | `imports`, `native` | what a host gives; the same for a native program, without one |
 //! | `tools`, `exports` | notes, automations and deployments, and their typed functions: the features `service` and `tools` |
 //!
 //! Without its features the crate is the engine as a library: it imports `counterfoil:tools/caller` and
@@ -23,6 +24,9 @@ pub mod engine;
 // A native linker takes no names such as `counterfoil:tools/toolbox#call`.
 #[cfg(all(feature = "tools", target_family = "wasm"))]
 mod exports;
+mod imports;
+#[cfg(not(target_family = "wasm"))]
+pub mod native;
 pub mod refusal;
 pub mod reply;
 pub mod serving;
@@ -36,8 +40,6 @@ pub mod tools;
 pub use imports::caller::Principal;
 pub use refusal::Refusal;
 pub use timestamp::Timestamp;
-
-use serving::bindings::counterfoil::tools as imports;
 
 /// Its example must compile.
 #[cfg(doctest)]

@@ -66,6 +66,13 @@ pub(crate) fn close() -> Result<(), Refusal> {
     if vfs::failed() { Err(Refusal::storage_failed()) } else { checkpoint }
 }
 
+/// Ends the thread's instance.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn reset() {
+    drop(DATABASE.take());
+    vfs::reset();
+}
+
 /// Why a commit failed, which says what became of the changes.
 pub(crate) enum CommitError {
     /// Rolled back: nothing is changed.
@@ -330,7 +337,12 @@ fn version(connection: &Connection, schema: &Schema) -> Result<usize, Failure> {
 
 fn connect() -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    #[cfg(not(target_family = "wasm"))]
+    vfs::init()?;
     let mut connection = Connection::open_with_flags_and_vfs("database", flags, vfs::NAME)?;
+    // As SQLite is compiled for wasm.
+    #[cfg(not(target_family = "wasm"))]
+    connection.pragma_update(None, "temp_store", "memory")?;
     connection.busy_handler(Some(|attempt: i32| host::wait(attempt.unsigned_abs())))?;
     Ok(connection)
 }

@@ -43,8 +43,8 @@ pub struct Metrics {
     pub operations: Option<Family<InState, Gauge>>,
 }
 
-impl Metrics {
-    pub fn new() -> Metrics {
+impl Default for Metrics {
+    fn default() -> Metrics {
         let mut registry = Registry::with_prefix("counterfoil");
         let answers = Family::default();
         registry.register("answers", "Calls of tools that were answered", answers.clone());
@@ -61,10 +61,13 @@ impl Metrics {
         registry.register("batch_seconds", "From the first call of a batch to its commit", batch_seconds.clone());
         Metrics { registry, answers, unauthorized, backups, queued, batch_calls, batch_seconds, operations: None }
     }
+}
 
+impl Metrics {
     /// The same for whoever owns the database.
+    #[must_use]
     pub fn of_owner() -> Metrics {
-        let mut metrics = Metrics::new();
+        let mut metrics = Metrics::default();
         let operations = Family::<InState, Gauge>::default();
         let help = "Operations whose effect is outside the database, counted a second after they change";
         metrics.registry.register("operations", help, operations.clone());

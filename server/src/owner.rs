@@ -15,8 +15,8 @@ mod tests;
 mod thread;
 
 use crate::metrics::Metrics;
-use host_example::types::Refusal;
-use host_example::{Instance, Invocation, OpenError, Principal, Reply};
+use host_example::types::{Refusal, State};
+use host_example::{Invocation, OpenError, Principal, Reply};
 use prometheus_client::metrics::gauge::Gauge;
 use std::fmt;
 use std::sync::atomic::{
@@ -50,6 +50,7 @@ pub enum OwnerError {
 
 impl OwnerError {
     /// Whether the same work can succeed later.
+    #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
             OwnerError::Refused(refusal) => refusal.retryable,
@@ -95,12 +96,12 @@ pub struct Call {
     pub invocation: Invocation,
 }
 
-type Work = Box<dyn FnOnce(Result<&mut Instance, OwnerError>) + Send>;
+type Work<I> = Box<dyn FnOnce(Result<&mut I, OwnerError>) + Send>;
 
-enum Job {
+enum Job<I> {
     Call(Waiting, Place),
     /// What only an operator or a worker asks for, with its permission.
-    Work(&'static str, Work, Place),
+    Work(&'static str, Work<I>, Place),
     End,
 }
 
@@ -144,8 +145,48 @@ impl Turn {
     }
 }
 
-pub struct Owner {
-    queue: SyncSender<Job>,
+/// What the thread needs of an instance.
+pub trait Instance: 'static {
+    /// As [`host_example::Instance::attempt`].
+    ///
+    /// # Errors
+    ///
+    /// A trap: all of the calls committed or none did.
+    fn attempt(&mut self, calls: &[Invocation], attempts: &[Uuid]) -> wasmtime::Result<Vec<Reply>>;
+
+    fn is_spent(&self) -> bool;
+
+    /// # Errors
+    ///
+    /// A trap, or why they cannot be counted.
+    fn count_operations(&mut self) -> wasmtime::Result<Result<Vec<(State, u64)>, Refusal>>;
+
+    /// # Errors
+    ///
+    /// A trap, or why the database is not closed.
+    fn close(&mut self) -> wasmtime::Result<Result<(), Refusal>>;
+}
+
+impl Instance for host_example::Instance {
+    fn attempt(&mut self, calls: &[Invocation], attempts: &[Uuid]) -> wasmtime::Result<Vec<Reply>> {
+        self.attempt(calls, attempts)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.is_spent()
+    }
+
+    fn count_operations(&mut self) -> wasmtime::Result<Result<Vec<(State, u64)>, Refusal>> {
+        self.count_operations()
+    }
+
+    fn close(&mut self) -> wasmtime::Result<Result<(), Refusal>> {
+        self.close()
+    }
+}
+
+pub struct Owner<I = host_example::Instance> {
+    queue: SyncSender<Job<I>>,
     /// For calls.
     places: Arc<Semaphore>,
     metrics: Arc<Metrics>,
@@ -161,7 +202,7 @@ const TURN: Duration = Duration::from_millis(2_500);
 /// By when its caller has an answer in any case. Clients give up after 5 s or more.
 const ANSWER: Duration = Duration::from_millis(4_500);
 
-impl Owner {
+impl<I: Instance> Owner<I> {
     /// Starts the thread, which says at its end whether it closed the database. `instance` makes an instance, called by those callers, when there is none or the last one is spent.
     /// At most so many calls wait.
     ///
@@ -171,11 +212,12 @@ impl Owner {
     pub fn start(
         most: usize,
         metrics: Arc<Metrics>,
-        instance: impl FnMut(Callers) -> Result<Instance, OwnerError> + Send + 'static,
-    ) -> std::io::Result<(Owner, JoinHandle<bool>)> {
+        instance: impl FnMut(Callers) -> Result<I, OwnerError> + Send + 'static,
+    ) -> std::io::Result<(Owner<I>, JoinHandle<bool>)> {
         let (queue, jobs) = sync_channel(most + FOR_WORK);
-        let thread = thread::Thread::new(Box::new(instance), Arc::clone(&metrics));
-        let thread = std::thread::Builder::new().name("component".to_owned()).spawn(move || thread.run(&jobs))?;
+        let counted = Arc::clone(&metrics);
+        let run = move || thread::Thread::new(Box::new(instance), counted).run(&jobs);
+        let thread = std::thread::Builder::new().name("component".to_owned()).spawn(run)?;
         Ok((Owner { queue, places: Arc::new(Semaphore::new(most)), metrics, turn: TURN, answer: ANSWER }, thread))
     }
 
@@ -187,10 +229,10 @@ impl Owner {
     pub async fn run<T: Send + 'static>(
         &self,
         permission: &'static str,
-        work: impl FnOnce(&mut Instance) -> wasmtime::Result<Result<T, Refusal>> + Send + 'static,
+        work: impl FnOnce(&mut I) -> wasmtime::Result<Result<T, Refusal>> + Send + 'static,
     ) -> Result<T, OwnerError> {
         let (answer, answered) = oneshot::channel();
-        let work: Work = Box::new(move |instance| {
+        let work: Work<I> = Box::new(move |instance| {
             let done = instance.and_then(|instance| match work(instance) {
                 Ok(result) => result.map_err(OwnerError::Refused),
                 Err(trap) => Err(OwnerError::Failed(format!("{trap:#}"))),
@@ -230,7 +272,7 @@ impl Owner {
         drop(self.queue.send(Job::End));
     }
 
-    fn hand_in(&self, job: Job) -> Result<(), OwnerError> {
+    fn hand_in(&self, job: Job<I>) -> Result<(), OwnerError> {
         self.queue.try_send(job).map_err(|error| match error {
             TrySendError::Full(_) => OwnerError::Busy,
             TrySendError::Disconnected(_) => OwnerError::Ended,

@@ -11,13 +11,12 @@
 //! [`OpenFile`], until `close`.
 
 #![allow(unsafe_code, reason = "SQLite calls a VFS through C pointers")]
-#![cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "a native SQLite has an operating system"))]
 
 use crate::imports::storage::{self, Error, LockLevel, Part};
 use rusqlite::ffi;
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub const NAME: &CStr = c"counterfoil";
@@ -25,15 +24,23 @@ pub const NAME: &CStr = c"counterfoil";
 /// Whether storage failed at any time in this instance's life. What earlier writes did is uncertain from then on, and
 /// a second sync may succeed falsely, so nothing on this instance is trusted again (contract rule C3).
 pub fn failed() -> bool {
-    FAILED.load(Relaxed)
+    FAILED.get()
 }
 
 /// Storage failed: from now on [`failed`] says so.
 pub fn fail() {
-    FAILED.store(true, Relaxed);
+    FAILED.set(true);
 }
 
-static FAILED: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    static FAILED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// For a new instance on the same thread.
+#[cfg(not(target_family = "wasm"))]
+pub fn reset() {
+    FAILED.set(false);
+}
 
 fn failed_with(io: c_int) -> c_int {
     fail();
@@ -79,6 +86,20 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
 #[cfg(target_family = "wasm")]
 #[unsafe(no_mangle)] // SAFETY: with SQLITE_OS_OTHER nothing else defines this symbol, and SQLite expects it.
 extern "C" fn sqlite3_os_init() -> c_int {
+    register(true)
+}
+
+/// A native SQLite has an operating system, and is given this one beside it.
+#[cfg(not(target_family = "wasm"))]
+pub fn init() -> rusqlite::Result<()> {
+    static REGISTERED: std::sync::OnceLock<c_int> = std::sync::OnceLock::new();
+    match *REGISTERED.get_or_init(|| register(false)) {
+        ffi::SQLITE_OK => Ok(()),
+        code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+    }
+}
+
+fn register(as_default: bool) -> c_int {
     let vfs = Box::leak(Box::new(ffi::sqlite3_vfs {
         iVersion: 2,
         szOsFile: size_of::<OpenFile>() as c_int,
@@ -104,7 +125,7 @@ extern "C" fn sqlite3_os_init() -> c_int {
         xNextSystemCall: None,
     }));
     // SAFETY: the structure lives for ever, as SQLite requires of a registered VFS.
-    unsafe { ffi::sqlite3_vfs_register(vfs, 1) }
+    unsafe { ffi::sqlite3_vfs_register(vfs, c_int::from(as_default)) }
 }
 
 #[cfg(target_family = "wasm")]

@@ -32,7 +32,7 @@ impl Work {
         drop(options.existing()?);
         let host = options.host(Limits::default())?;
         let database = options.database()?.to_owned();
-        let (owner, thread) = Owner::start(most, Arc::new(Metrics::new()), move |callers| {
+        let (owner, thread) = Owner::start(most, Arc::new(Metrics::default()), move |callers| {
             let files = Files::shared(&database).map_err(OwnerError::Open)?;
             let instance = host.instance(move |call| callers.get(call), files);
             instance.map_err(|error| OwnerError::Failed(format!("{error:#}")))

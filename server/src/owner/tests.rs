@@ -141,7 +141,7 @@ impl World {
         let files = Files::sole(&folder.path().join("test.db"), Duration::ZERO).unwrap();
         let (gate, instances) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
         let (held, made) = (Arc::clone(&gate), Arc::clone(&instances));
-        let (mut owner, thread) = Owner::start(queue, Arc::new(Metrics::new()), move |callers| {
+        let (mut owner, thread) = Owner::start(queue, Arc::new(Metrics::default()), move |callers| {
             made.fetch_add(1, SeqCst);
             let storage = Gated(files.again(), Arc::clone(&held));
             host()

@@ -1,10 +1,10 @@
 //! The thread: takes what waits, makes batches, and makes the calls of a batch that failed one by one.
 
-use super::{Callers, Job, OwnerError, Waiting};
+use super::{Callers, Instance, Job, OwnerError, Waiting};
 use crate::metrics::{InState, Metrics};
 use crate::worker::state_name;
+use host_example::Reply;
 use host_example::commands::operator;
-use host_example::{Instance, Reply};
 use serde::Deserialize;
 use std::fmt;
 use std::sync::Arc;
@@ -20,25 +20,25 @@ const MAX_BATCH: usize = 64;
 /// How often operations are counted at most.
 const COUNTING: Duration = Duration::from_secs(1);
 
-pub type Make = Box<dyn FnMut(Callers) -> Result<Instance, OwnerError> + Send>;
+pub type Make<I> = Box<dyn FnMut(Callers) -> Result<I, OwnerError>>;
 
-pub struct Thread {
+pub struct Thread<I> {
     callers: Callers,
-    make: Make,
-    current: Option<Instance>,
+    make: Make<I>,
+    current: Option<I>,
     metrics: Arc<Metrics>,
     /// When operations were last counted.
     counted: Instant,
 }
 
-impl Thread {
-    pub fn new(make: Make, metrics: Arc<Metrics>) -> Thread {
+impl<I: Instance> Thread<I> {
+    pub fn new(make: Make<I>, metrics: Arc<Metrics>) -> Thread<I> {
         Thread { callers: Callers::default(), make, current: None, metrics, counted: Instant::now() }
     }
 
     /// Until it is told to end, or nobody is left who could hand in work.
     /// Says whether the database is closed.
-    pub fn run(mut self, jobs: &Receiver<Job>) -> bool {
+    pub fn run(mut self, jobs: &Receiver<Job<I>>) -> bool {
         let mut next = jobs.recv().ok();
         while let Some(job) = next {
             next = match job {
@@ -62,14 +62,14 @@ impl Thread {
     }
 
     /// While nothing else is to be done, and a second has passed, operations are counted.
-    fn wait(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+    fn wait(&mut self, jobs: &Receiver<Job<I>>) -> Option<Job<I>> {
         let Some(operations) = self.metrics.operations.clone() else { return jobs.recv().ok() };
         match jobs.recv_timeout(COUNTING.saturating_sub(self.counted.elapsed())) {
             Err(RecvTimeoutError::Timeout) => {}
             job => return job.ok(),
         }
         self.callers.set(vec![operator("maintain")]);
-        match self.instance().map(Instance::count_operations) {
+        match self.instance().map(I::count_operations) {
             Ok(Ok(Ok(counts))) => {
                 for (state, count) in counts {
                     let in_state = operations.get_or_create(&InState { state: state_name(state) }).clone();
@@ -143,7 +143,7 @@ impl Thread {
     }
 
     fn is_spent(&self) -> bool {
-        self.current.as_ref().is_none_or(Instance::is_spent)
+        self.current.as_ref().is_none_or(I::is_spent)
     }
 
     /// In one commit, once.
@@ -165,7 +165,7 @@ impl Thread {
         })
     }
 
-    fn instance(&mut self) -> Result<&mut Instance, OwnerError> {
+    fn instance(&mut self) -> Result<&mut I, OwnerError> {
         if self.is_spent() {
             // The one before lets go of the database first.
             self.current = None;
@@ -177,7 +177,7 @@ impl Thread {
     /// So that the file alone is a copy. What is not closed is recovered by whoever opens it next.
     fn close(&mut self) -> bool {
         self.callers.set(vec![operator("maintain")]);
-        match self.current.as_mut().filter(|instance| !instance.is_spent()).map(Instance::close) {
+        match self.current.as_mut().filter(|instance| !instance.is_spent()).map(I::close) {
             Some(Ok(Ok(()))) => return true,
             None => {}
             Some(Ok(Err(refusal))) => warn!(error = refusal.message, "the database is not closed"),
@@ -201,7 +201,7 @@ impl fmt::Display for Attempted {
 }
 
 /// All the calls that wait, up to a batch, and the work that comes after them.
-fn waiting(first: Waiting, jobs: &Receiver<Job>) -> (Vec<Waiting>, Option<Job>) {
+fn waiting<I>(first: Waiting, jobs: &Receiver<Job<I>>) -> (Vec<Waiting>, Option<Job<I>>) {
     let mut batch = vec![first];
     while batch.len() < MAX_BATCH {
         match jobs.try_recv() {
