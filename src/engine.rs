@@ -116,6 +116,15 @@ pub(crate) struct Batch<'a> {
     database: &'a Database,
 }
 
+/// What a refusal can undo.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Undo {
+    /// All of it alone.
+    Transaction,
+    /// Its own call.
+    Call,
+}
+
 impl Batch<'_> {
     /// Answers without the write lock if no call has to act: replays and reads see one state of the database.
     /// Otherwise none is answered, since what one call changes the next one sees.
@@ -139,33 +148,55 @@ impl Batch<'_> {
         Ok(Some(outcomes))
     }
 
-    /// Steps 3 to 8. Looks again, since another instance may have committed meanwhile.
+    /// Steps 3 to 8. Nearly every refusal comes before its call has changed anything, and a savepoint costs a third of a
+    /// call. So there are none until one turns out to be needed: then the transaction is begun anew, with one for each call.
     fn act(&self, calls: &[Prepared]) -> Result<Vec<Outcome>, Refusal> {
+        match self.transact(calls, Undo::Transaction)? {
+            Some(outcomes) => Ok(outcomes),
+            None => Ok(self.transact(calls, Undo::Call)?.unwrap_or_default()),
+        }
+    }
+
+    /// Looks again, since another instance may have committed meanwhile. None if a call was refused after it had changed
+    /// something, and could not be undone by itself.
+    fn transact(&self, calls: &[Prepared], undo: Undo) -> Result<Option<Vec<Outcome>>, Refusal> {
         let write = self.database.write()?;
         let mut acted = false;
         let mut outcomes = Vec::with_capacity(calls.len());
         for call in calls {
-            outcomes.push(match call {
+            let outcome = match call {
                 Err(refusal) => Err(refusal.clone()),
-                Ok(call) => self.one(&write, call.as_ref(), &mut acted)?,
-            });
+                Ok(call) => {
+                    let before = write.changes();
+                    let outcome = self.one(&write, call.as_ref(), undo, &mut acted)?;
+                    if outcome.is_err() && undo == Undo::Transaction && calls.len() > 1 && write.changes() != before {
+                        return Ok(None);
+                    }
+                    outcome
+                }
+            };
+            outcomes.push(outcome);
         }
         if !acted {
             drop(write);
             self.database.make_durable()?;
-            return Ok(outcomes);
+            return Ok(Some(outcomes));
         }
         // Once this has succeeded, nothing may fail (contract rule C5).
         write.commit()?;
-        Ok(outcomes)
+        Ok(Some(outcomes))
     }
 
     /// One call's part of the transaction. An error means that the transaction is lost, with all that it held.
-    fn one(&self, write: &Begun<'_>, call: &dyn Call, acted: &mut bool) -> Result<Outcome, Refusal> {
-        let result = write.savepoint(|| match call.look(self)? {
+    fn one(&self, write: &Begun<'_>, call: &dyn Call, undo: Undo, acted: &mut bool) -> Result<Outcome, Refusal> {
+        let mut work = || match call.look(self)? {
             Some(replay) => Ok(replay),
             None => call.act(self).inspect(|_| *acted = true),
-        })?;
+        };
+        let result = match undo {
+            Undo::Transaction => work(),
+            Undo::Call => write.savepoint(work)?,
+        };
         if write.is_alive() {
             Ok(result.map_err(Refusal::from))
         } else {

@@ -11,6 +11,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::cell::{Cell, RefCell};
 
 mod access;
+mod gathering;
 pub(crate) mod vfs;
 
 pub use access::{Snapshot, Transaction};
@@ -219,6 +220,12 @@ impl Begun<'_> {
     /// Nor does it go on once storage has failed.
     pub fn is_alive(&self) -> bool {
         !self.connection.is_autocommit() && !vfs::failed()
+    }
+
+    /// Grows with every row that is changed, also by triggers and foreign keys
+    /// (<https://sqlite.org/c3ref/total_changes.html>).
+    pub fn changes(&self) -> u64 {
+        self.connection.total_changes()
     }
 
     /// Runs `work` so that its refusal undoes it alone. An error means that this could not be done: the transaction

@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code, reason = "SQLite calls a VFS through C pointers")]
 
+use super::gathering::File;
 use crate::imports::storage::{self, Error, LockLevel, Part};
 use rusqlite::ffi;
 use std::cell::Cell;
@@ -53,11 +54,16 @@ fn done(result: Result<(), Error>, io: c_int) -> c_int {
     result.map_or_else(|_| failed_with(io), |()| ffi::SQLITE_OK)
 }
 
+/// Without room nothing was changed, and the instance may go on.
+fn written(result: Result<(), Error>, io: c_int) -> c_int {
+    if result == Err(Error::NoSpace) { ffi::SQLITE_FULL } else { done(result, io) }
+}
+
 /// What SQLite knows as a `sqlite3_file`: the base comes first, as it requires.
 #[repr(C)]
 struct OpenFile {
     base: ffi::sqlite3_file,
-    file: storage::File,
+    file: File,
     held: LockLevel,
 }
 
@@ -149,7 +155,7 @@ unsafe extern "C" fn open(
         ffi::SQLITE_OPEN_WAL => Part::Wal,
         _ => return ffi::SQLITE_CANTOPEN,
     };
-    match storage::File::open(part, flags & ffi::SQLITE_OPEN_CREATE != 0) {
+    match File::open(part, flags & ffi::SQLITE_OPEN_CREATE != 0) {
         Err(Error::NoSpace) => ffi::SQLITE_FULL,
         Err(Error::ReadOnly) => ffi::SQLITE_READONLY,
         Err(Error::NotFound) => ffi::SQLITE_CANTOPEN,
@@ -275,10 +281,7 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, size: 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, size: c_int, offset: i64) -> c_int {
     // SAFETY: see `this`; `bytes` points to `size` bytes.
     let (file, bytes) = unsafe { (this(file), std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize)) };
-    match file.file.write(offset as u64, bytes) {
-        Err(Error::NoSpace) => ffi::SQLITE_FULL,
-        written => done(written, ffi::SQLITE_IOERR_WRITE),
-    }
+    written(file.file.write(offset as u64, bytes), ffi::SQLITE_IOERR_WRITE)
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
@@ -290,7 +293,8 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
     // SAFETY: see `this`.
     let file = unsafe { this(file) };
-    done(file.file.sync(), ffi::SQLITE_IOERR_FSYNC)
+    // What was gathered is written now: SQLite syncs a WAL to commit, and rolls back if it cannot.
+    written(file.file.sync(), ffi::SQLITE_IOERR_FSYNC)
 }
 
 unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {

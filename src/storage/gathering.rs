@@ -1,0 +1,85 @@
+//! A part of the database as the VFS uses it. What is written to a WAL is gathered: SQLite writes the header of each page and
+//! the page by themselves, and to cross to the host costs more than to copy them. Until a `sync`, which hands them over
+//! first, they are of a transaction that has not committed, so that no commit depends on what was only gathered.
+
+use crate::imports::storage::{self, Error, LockLevel, Part};
+
+/// What is gathered at most, in bytes: the commit of a batch of calls of the usual size.
+const MOST: usize = 128 << 10;
+
+pub struct File {
+    file: storage::File,
+    gathers: bool,
+    offset: u64,
+    gathered: Vec<u8>,
+}
+
+impl File {
+    pub fn open(part: Part, create: bool) -> Result<File, Error> {
+        let file = storage::File::open(part, create)?;
+        Ok(File { file, gathers: part == Part::Wal, offset: 0, gathered: Vec::new() })
+    }
+
+    /// Hands over what was gathered, which is gone after an error.
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let written = self.file.write(self.offset, &self.gathered);
+        self.gathered.clear();
+        written
+    }
+
+    /// The same where SQLite may go on with the transaction: then any error is one of storage.
+    fn flush_or_fail(&mut self) -> Result<(), Error> {
+        self.flush().map_err(|_| Error::Io)
+    }
+
+    pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
+        self.flush_or_fail()?;
+        self.file.read(offset, length)
+    }
+
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if !self.gathers {
+            return self.file.write(offset, bytes);
+        }
+        let follows = self.offset + self.gathered.len() as u64 == offset;
+        if !follows || self.gathered.len() + bytes.len() > MOST {
+            self.flush_or_fail()?;
+        }
+        if self.gathered.is_empty() {
+            self.offset = offset;
+        }
+        self.gathered.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    pub fn size(&mut self) -> Result<u64, Error> {
+        self.flush_or_fail()?;
+        self.file.size()
+    }
+
+    pub fn set_size(&mut self, size: u64) -> Result<(), Error> {
+        self.flush_or_fail()?;
+        self.file.set_size(size)
+    }
+
+    /// `no-space` if what was gathered could not be written, and nothing was.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.file.sync().map_err(|_| Error::Io)
+    }
+
+    pub fn lock(&mut self, level: LockLevel) -> Result<LockLevel, Error> {
+        self.file.lock(level)
+    }
+
+    pub fn unlock(&mut self, level: LockLevel) -> Result<(), Error> {
+        self.file.unlock(level)
+    }
+
+    pub fn is_reserved(&mut self) -> Result<bool, Error> {
+        self.file.is_reserved()
+    }
+}
