@@ -8,7 +8,7 @@ use crate::harness::*;
 use crate::outbox_harness::{NONE, START, World, failed, finished};
 use host_example::Sharing::{self, Shared, Sole, SoleAtomic};
 use host_example::types::RefusalCode;
-use host_example::{Error, Principal};
+use host_example::{Error, Part, Principal, Storage};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -279,10 +279,11 @@ impl Life<'_> {
         self.events.push(Event::Died);
         let last = disk.storage_mode();
         let next = sharing(next).unwrap_or(last);
-        if (last, next) != (SoleAtomic, SoleAtomic) && next == SoleAtomic {
-            // It has no log and no journal to be opened.
+        if next == SoleAtomic && last != SoleAtomic {
+            // The database alone is brought there, which holds everything once it was closed.
             self.begin(disk.copy(Shared));
             self.close()?;
+            let _: Result<(), Error> = self.disk.storage().remove(Part::Journal);
             self.begin(self.disk.copy(SoleAtomic));
         } else {
             self.begin(disk.copy(next));
