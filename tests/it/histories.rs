@@ -108,3 +108,22 @@ fn every_answer_of_every_history_is_one_that_the_contract_allows() {
     )
     .unwrap();
 }
+#[test]
+fn dbg_time() {
+    use proptest::strategy::{Strategy, ValueTree};
+    let mut r = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]));
+    let world = life::world();
+    let (mut g, mut p, mut j) = (0u128, 0u128, 0u128);
+    for _ in 0..200 {
+        let t = Instant::now();
+        let h = histories().new_tree(&mut r).unwrap().current();
+        g += t.elapsed().as_micros();
+        let t = Instant::now();
+        let e = life::play(&world, &h, false);
+        p += t.elapsed().as_micros();
+        let t = Instant::now();
+        judge(&RULES, &e).unwrap();
+        j += t.elapsed().as_micros();
+    }
+    eprintln!("gen {} play {} judge {}", g / 200, p / 200, j / 200);
+}

@@ -31,6 +31,7 @@ pub fn play(world: &World, history: &History, disk_lies: bool) -> Vec<Event> {
         disk_lies,
         client: world.client_on(disk.storage()),
         disk,
+        is_open: false,
         permissions: everything(),
         ids: Vec::new(),
         versions: BTreeMap::new(),
@@ -65,6 +66,8 @@ struct Life<'a> {
     disk_lies: bool,
     disk: Disk,
     client: Client,
+    /// Whether it has the database open.
+    is_open: bool,
     permissions: BTreeSet<(usize, &'static str)>,
     /// What anybody was told of, in that order.
     ids: Vec<(Kind, String)>,
@@ -85,13 +88,14 @@ impl Life<'_> {
         match step {
             Step::Do(deed) => self.deed(deed, u64::MAX),
             Step::Break { deed, breaks, at, then, next } => {
+                let at = 1 + self.storage_calls(deed) * at / 100;
                 self.disk.fault(match breaks {
-                    Breaks::Dies => Fault::Die(*at),
-                    Breaks::Forgets if self.disk.storage_mode() == Sole => Fault::ForgetAt(*at),
-                    Breaks::Fails | Breaks::Forgets => Fault::Fail(*at, Error::Io),
-                    Breaks::HasNoSpace => Fault::Fail(*at, Error::NoSpace),
+                    Breaks::Dies => Fault::Die(at),
+                    Breaks::Forgets if self.disk.storage_mode() == Sole => Fault::ForgetAt(at),
+                    Breaks::Fails | Breaks::Forgets => Fault::Fail(at, Error::Io),
+                    Breaks::HasNoSpace => Fault::Fail(at, Error::NoSpace),
                 });
-                self.deed(deed, *at)?;
+                self.deed(deed, at)?;
                 let is_dead = matches!(breaks, Breaks::Dies) || self.client.instance.is_spent();
                 match then {
                     Then::GoOn if !is_dead => Ok(self.disk.fault(Fault::None)),
@@ -139,6 +143,20 @@ impl Life<'_> {
         Ok(())
     }
 
+    /// About how many calls to storage the deed makes, if all of it acts.
+    fn storage_calls(&self, deed: &Deed) -> u64 {
+        let more = match deed {
+            Deed::Calls(attempts) => attempts.len() as u64 - 1,
+            Deed::Sweep => 0,
+        };
+        let (to_open, first, each) = match self.disk.storage_mode() {
+            Sole => (80, 11, 6),
+            Shared => (30, 54, 10),
+            SoleAtomic => (25, 6, 4),
+        };
+        u64::from(!self.is_open) * to_open + first + each * more
+    }
+
     /// In which storage breaks at that call, if there are so many.
     fn deed(&mut self, deed: &Deed, at: u64) -> Played {
         match deed {
@@ -172,6 +190,7 @@ impl Life<'_> {
         }
         self.asked.extend(asked.iter().cloned());
         let broke = self.disk.calls() >= at;
+        self.is_open = true;
         self.events.push(Event::Calls { now: self.world.clock.now(), asked, answers, broke });
     }
 
@@ -297,6 +316,7 @@ impl Life<'_> {
         }
         self.client = self.world.client_on(disk.storage());
         self.disk = disk;
+        self.is_open = false;
     }
 
     /// In working order, so that the file alone holds everything.
