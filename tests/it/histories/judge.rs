@@ -128,10 +128,10 @@ fn follow(rules: &Rules, mut world: World, mut seen: Seen, event: &Event) -> Res
             Swept::Receipts(number) => {
                 let expected = world.sweep(rules, *now);
                 expect(*number == expected, || format!("{expected} are expired"))?;
-                count(&mut seen, if expected == 0 { "nothing swept" } else { "swept" });
+                count(&mut seen, if expected == 0 { "nothing swept" } else { "swept" }, 1);
             }
             _ if !broke => return Err("nothing broke".to_owned()),
-            Swept::Undone => count(&mut seen, "unavailable"),
+            Swept::Undone => count(&mut seen, "unavailable", 1),
             Swept::InDoubt => {
                 let mut after = world.clone();
                 after.sweep(rules, *now);
@@ -139,13 +139,12 @@ fn follow(rules: &Rules, mut world: World, mut seen: Seen, event: &Event) -> Res
             }
         },
         Event::Work { operations, saw } => {
-            let names = operations.iter().map(|id| world.operation(id)).collect();
-            expect(world.work(&names, *saw), || format!("to be handed out are others than {names:?}"))?;
-            count(&mut seen, if operations.is_empty() { "nothing to do" } else { "handed out" });
+            expect(world.work(operations, *saw), || "others are to be handed out".to_owned())?;
+            count(&mut seen, if operations.is_empty() { "nothing to do" } else { "handed out" }, 1);
         }
         Event::Permission { who, permission, granted: true } => _ = world.permissions.insert((*who, permission)),
         Event::Permission { who, permission, granted: false } => _ = world.permissions.remove(&(*who, *permission)),
-        Event::Relocated { id, to } => world.relocate(id, *to),
+        Event::Relocated { id, to } => world.relocate(rules, id, *to),
         Event::Died => (rules.crashes)(&mut world),
         Event::Holds(image) => {
             let expected = expected_image(&world);
@@ -161,8 +160,8 @@ fn doubt(rules: &Rules, (before, seen): (World, Seen), after: World) -> Vec<(Wor
         return vec![(before, seen)];
     }
     let (mut undone, mut done) = (seen.clone(), seen);
-    count(&mut undone, "in doubt, not done");
-    count(&mut done, "in doubt, done");
+    count(&mut undone, "in doubt, not done", 1);
+    count(&mut done, "in doubt, done", 1);
     let (may_be_undone, may_be_done) = rules.doubt;
     let both = [(may_be_undone, (before, undone)), (may_be_done, (after, done))];
     both.into_iter().filter(|(may_be, _)| *may_be).map(|(_, world)| world).collect()
@@ -183,13 +182,13 @@ fn calls(
     for ((who, call), answer) in asked.iter().zip(answers) {
         if broke && answer["code"] == "unavailable" {
             // Which promises that nothing was done.
-            count(seen, "unavailable");
+            count(seen, "unavailable", 1);
             continue;
         }
         let verdict = world.call(rules, now, *who, call);
         let name = matches(rules, world, &verdict, answer)
             .map_err(|why| format!("{}@{}: {} is {answer}; {why}", CALLERS[*who].0, CALLERS[*who].1, call.tool()))?;
-        count(seen, name);
+        count(seen, name, 1);
         refused |= matches!(verdict, Verdict::Refused(_));
     }
     if rules.batches_are_all_or_nothing && refused {
@@ -310,6 +309,6 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-pub fn count(seen: &mut Seen, what: &'static str) {
-    *seen.entry(what).or_default() += 1;
+pub fn count(seen: &mut Seen, what: &'static str, number: u64) {
+    *seen.entry(what).or_default() += number;
 }

@@ -82,12 +82,13 @@ pub struct Rules {
     pub order: [Check; 5],
     pub name: fn(Name, &Call<String>) -> Name,
     pub is_same: fn(&Call<String>, &Call<String>) -> bool,
-    /// Given whether it is over at all, whether its operation is in progress, and whether it was swept.
+    /// Given the time, and whether its operation is in progress.
     pub is_expired: fn(&Receipt, u64, bool) -> bool,
     /// What an expired key is answered; none if it is taken as new.
     pub expired: Option<&'static str>,
     pub replayed: fn(&World, &Name) -> Value,
     pub sweeps: fn(&mut World, &Name),
+    pub deletes: fn(&mut World, &Name),
     pub refusals_use_keys: bool,
     pub batches_are_all_or_nothing: bool,
     pub crashes: fn(&mut World),
@@ -103,6 +104,7 @@ pub const RULES: Rules = Rules {
     expired: Some("key_expired"),
     replayed: |world, name| world.receipts[name].result.clone(),
     sweeps: |world, name| world.receipts.get_mut(name).unwrap().is_tombstone = true,
+    deletes: |_, _| {},
     refusals_use_keys: false,
     batches_are_all_or_nothing: false,
     crashes: |_| {},
@@ -244,21 +246,27 @@ impl World {
         over.len() as u32
     }
 
-    /// Whether exactly these were handed out: all that nobody had before.
-    pub fn work(&mut self, handed_out: &BTreeSet<Option<Name>>, saw: Saw) -> bool {
-        let mut new: Vec<_> = self.operations.iter_mut().filter(|(_, state)| **state == Operation::Accepted).collect();
-        let is_right = new.iter().map(|(name, _)| Some(**name)).collect::<BTreeSet<_>>() == *handed_out;
-        new.iter_mut().for_each(|(_, state)| {
-            **state = match saw {
-                Saw::Finished => Operation::Ended("succeeded"),
-                Saw::Failed => Operation::Ended("failed"),
-                Saw::Nothing => Operation::Open,
-            }
-        });
-        is_right
+    /// Whether what was handed out is what nobody had before. Of some, whose answer was lost, the id is not known.
+    pub fn work(&mut self, handed_out: &[String], saw: Saw) -> bool {
+        let known: BTreeSet<_> = handed_out.iter().filter_map(|id| self.operation(id)).collect();
+        let new: BTreeSet<_> =
+            self.operations.iter().filter(|(_, state)| **state == Operation::Accepted).map(|(name, _)| *name).collect();
+        let (told, untold): (BTreeSet<_>, BTreeSet<_>) =
+            new.iter().copied().partition(|name| self.ids.contains_key(name));
+        for name in new {
+            self.operations.insert(
+                name,
+                match saw {
+                    Saw::Finished => Operation::Ended("succeeded"),
+                    Saw::Failed => Operation::Ended("failed"),
+                    Saw::Nothing => Operation::Open,
+                },
+            );
+        }
+        told == known && told.len() + untold.len() == handed_out.len()
     }
 
-    pub fn relocate(&mut self, id: &str, to: Option<&'static str>) {
+    pub fn relocate(&mut self, rules: &Rules, id: &str, to: Option<&'static str>) {
         let name = self.note(id).or(self.automation(id));
         match (name, to) {
             (Some(name), Some(to)) => {
@@ -268,6 +276,7 @@ impl World {
             (Some(name), None) => {
                 self.notes.remove(&name);
                 self.automations.remove(&name);
+                (rules.deletes)(self, &name);
             }
             (None, _) => {}
         }

@@ -90,7 +90,8 @@ impl<Id> Call<Id> {
             CreateNote { body: text, .. } | StartDeployment { revision: text, .. } => {
                 *text = if *text == TEXTS[0] { TEXTS[1] } else { TEXTS[0] };
             }
-            CreateAutomation { minutes, .. } | SetInterval { minutes, .. } => {
+            SetInterval { version, .. } => *version = version.map(|version| version % 3 + 1),
+            CreateAutomation { minutes, .. } => {
                 *minutes = if *minutes == MINUTES[0] { MINUTES[1] } else { MINUTES[0] };
             }
             _ => {}
@@ -249,15 +250,15 @@ fn step() -> impl Strategy<Value = Step> {
     let permission = (0..CALLERS.len(), one_of(&PERMISSIONS));
     prop_oneof![
         24 => deed().prop_map(Step::Do),
-        6 => (deed(), breaks(), 0..100_u64, then(), mode())
+        6 => (deed(), breaks(), at(), then(), mode())
             .prop_map(|(deed, breaks, at, then, next)| Step::Break { deed, breaks, at, then, next }),
         2 => (any::<bool>(), mode()).prop_map(|(closes, next)| Step::Restart { closes, next }),
         1 => permission.clone().prop_map(|(who, permission)| Step::Revoke(who, permission)),
         1 => permission.prop_map(|(who, permission)| Step::Grant(who, permission)),
         1 => number().prop_map(Step::Move),
         1 => number().prop_map(Step::Delete),
-        3 => one_of(&[1, HOUR, DAY, DAY + 1, DAY + HOUR]).prop_map(Step::Later),
-        1 => one_of(&[1, HOUR, DAY]).prop_map(Step::Earlier),
+        3 => one_of(&[1, HOUR, DAY, DAY + 1, DAY + HOUR, 2 * DAY]).prop_map(Step::Later),
+        1 => one_of(&[1, HOUR, DAY, 2 * DAY]).prop_map(Step::Earlier),
         2 => one_of(&[Saw::Finished, Saw::Failed, Saw::Nothing]).prop_map(Step::Work),
     ]
 }
@@ -266,7 +267,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     prop_oneof![
         9 => attempt().prop_map(|attempt| Deed::Calls(vec![attempt])),
         4 => vec(attempt(), 2..=5).prop_map(Deed::Calls),
-        1 => Just(Deed::Sweep),
+        2 => Just(Deed::Sweep),
     ]
 }
 
@@ -302,6 +303,11 @@ fn breaks() -> impl Strategy<Value = Breaks> {
         1 => Just(Breaks::HasNoSpace),
         1 => Just(Breaks::Forgets),
     ]
+}
+
+/// The end, where the commit is, is the most interesting.
+fn at() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => 0..100_u64, 1 => 80..100_u64]
 }
 
 fn then() -> impl Strategy<Value = Then> {
