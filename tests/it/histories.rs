@@ -9,12 +9,14 @@
 //! | `reference.rs` | what must come of each step: the contract's rules over sets |
 //! | `judge.rs` | whether what happened is that; after a crash, in which of the possible worlds |
 //! | `life.rs`, `image.rs` | a history as it happens to the real component, on a disk in memory |
+//! | `found.rs` | histories that once found a fault |
 //! | `controls.rs` | rules that are wrong and a disk that lies, each of which must be found |
 //!
 //! `COUNTERFOIL_HISTORIES` says how many, and `COUNTERFOIL_SEED` which. Left out: several instances at a time, which
 //! `concurrency.rs` has; what a provider may do, which is explored by `model.rs`; restored copies.
 
 mod controls;
+mod found;
 mod image;
 mod judge;
 mod life;

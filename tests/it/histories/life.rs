@@ -302,7 +302,9 @@ impl Life<'_> {
             // The database alone is brought there, which holds everything once it was closed.
             self.begin(disk.copy(Shared));
             self.close()?;
-            let _: Result<(), Error> = self.disk.storage().remove(Part::Journal);
+            for part in [Part::Journal, Part::Wal] {
+                let _: Result<(), Error> = self.disk.storage().remove(part);
+            }
             self.begin(self.disk.copy(SoleAtomic));
         } else {
             self.begin(disk.copy(next));
