@@ -114,7 +114,7 @@ fn follow(rules: &Rules, mut world: World, mut seen: Seen, event: &Event) -> Res
             let is_in_doubt = |answers: &[Value]| answers.iter().any(|answer| answer["code"] == "unconfirmed");
             match answers {
                 Some(answers) if !is_in_doubt(answers) => {
-                    calls(rules, &mut world, &mut seen, *now, asked, answers, *broke)?
+                    calls(rules, &mut world, &mut seen, *now, asked, answers, *broke)?;
                 }
                 _ if *broke => {
                     let mut after = world.clone();

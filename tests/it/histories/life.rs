@@ -86,7 +86,7 @@ type Played = Result<(), String>;
 impl Life<'_> {
     fn step(&mut self, step: &Step) -> Played {
         match step {
-            Step::Do(deed) => self.deed(deed, u64::MAX),
+            Step::Do(deed) => self.deed(deed, u64::MAX)?,
             Step::Break { deed, breaks, at, then, next } => {
                 let at = 1 + self.storage_calls(deed) * at / 100;
                 self.disk.fault(match breaks {
@@ -98,29 +98,30 @@ impl Life<'_> {
                 self.deed(deed, at)?;
                 let is_dead = matches!(breaks, Breaks::Dies) || self.client.instance.is_spent();
                 match then {
-                    Then::GoOn if !is_dead => Ok(self.disk.fault(Fault::None)),
-                    Then::GoOn | Then::Kill => self.next_life(self.killed(), *next),
-                    Then::PowerCut(seed) => self.next_life(self.disk.power_cut(*seed), *next),
+                    Then::GoOn if !is_dead => self.disk.fault(Fault::None),
+                    Then::GoOn | Then::Kill => self.next_life(&self.killed(), *next)?,
+                    Then::PowerCut(seed) => self.next_life(&self.disk.power_cut(*seed), *next)?,
                 }
             }
             Step::Restart { closes, next } => {
                 if *closes {
                     self.close()?;
                 }
-                self.next_life(self.killed(), *next)
+                self.next_life(&self.killed(), *next)?;
             }
-            Step::Revoke(who, permission) => Ok(self.permit(*who, permission, false)),
-            Step::Grant(who, permission) => Ok(self.permit(*who, permission, true)),
-            Step::Move(number) => self.resource(*number).map_or(Ok(()), |id| self.change_sides(&id)),
-            Step::Delete(number) => self.resource(*number).map_or(Ok(()), |id| self.relocate(&id, None)),
-            Step::Later(milliseconds) => Ok(self.world.clock.advance(*milliseconds)),
-            Step::Earlier(milliseconds) => Ok(self.world.clock.step_back(*milliseconds)),
-            Step::Work(saw) => self.work(*saw),
+            Step::Revoke(who, permission) => self.permit(*who, permission, false),
+            Step::Grant(who, permission) => self.permit(*who, permission, true),
+            Step::Move(number) => self.resource(*number).map_or(Ok(()), |id| self.change_sides(&id))?,
+            Step::Delete(number) => self.resource(*number).map_or(Ok(()), |id| self.relocate(&id, None))?,
+            Step::Later(milliseconds) => self.world.clock.advance(*milliseconds),
+            Step::Earlier(milliseconds) => self.world.clock.step_back(*milliseconds),
+            Step::Work(saw) => self.work(*saw)?,
         }
+        Ok(())
     }
 
     fn end(&mut self) -> Played {
-        self.next_life(self.disk.power_cut(0), Mode::Same)?;
+        self.next_life(&self.disk.power_cut(0), Mode::Same)?;
         everything()
             .difference(&self.permissions.clone())
             .for_each(|(who, permission)| self.permit(*who, permission, true));
@@ -294,7 +295,7 @@ impl Life<'_> {
         }
     }
 
-    fn next_life(&mut self, disk: Disk, next: Mode) -> Played {
+    fn next_life(&mut self, disk: &Disk, next: Mode) -> Played {
         self.events.push(Event::Died);
         let last = disk.storage_mode();
         let next = sharing(next).unwrap_or(last);
@@ -346,6 +347,6 @@ impl Life<'_> {
         let relocated = image::relocate(&self.disk, &self.world.db.path(), id, to);
         relocated.map_err(|error| error.to_string())?;
         self.events.push(Event::Relocated { id: id.to_owned(), to });
-        self.next_life(self.killed(), Mode::Same)
+        self.next_life(&self.killed(), Mode::Same)
     }
 }
