@@ -225,7 +225,7 @@ impl World {
             Some(Operation::Ended(state)) => json!(state),
         };
         let mut status = json!({ "tool": name.2, "state": state });
-        if let SetInterval { automation, .. } = &self.receipts[name].call {
+        if let Some(Receipt { call: SetInterval { automation, .. }, .. }) = self.receipts.get(name) {
             status["resource_id"] = json!(automation);
         }
         status
