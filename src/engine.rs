@@ -134,13 +134,17 @@ impl Batch<'_> {
         for call in calls {
             outcomes.push(match call {
                 Err(refusal) => Err(refusal.clone()),
-                Ok(call) => match call.look(self) {
-                    Ok(None) => return Ok(None),
-                    Ok(Some(reply)) => Ok(reply),
-                    Err(failure) if read.is_alive() => Err(failure.into()),
-                    // Nothing that this instance read is trusted any more.
-                    Err(failure) => return Err(failure.into()),
-                },
+                Ok(call) => {
+                    let found = call.look(self);
+                    if !read.is_alive() {
+                        return Err(lost(found.err()));
+                    }
+                    match found {
+                        Ok(None) => return Ok(None),
+                        Ok(Some(reply)) => Ok(reply),
+                        Err(failure) => Err(failure.into()),
+                    }
+                }
             });
         }
         drop(read);
@@ -197,16 +201,20 @@ impl Batch<'_> {
             Undo::Transaction => work(),
             Undo::Call => write.savepoint(work)?,
         };
-        if write.is_alive() {
-            Ok(result.map_err(Refusal::from))
-        } else {
-            // A tool that passed over the error is refused all the same.
-            Err(result.map_or_else(Refusal::from, |_| Refusal::storage_failed()))
-        }
+        if write.is_alive() { Ok(result.map_err(Refusal::from)) } else { Err(lost(result.err())) }
     }
 
     fn snapshot<'a>(&'a self, principal: &'a Principal) -> Snapshot<'a> {
         Snapshot::new(self.database.connection(), principal, self.registry)
+    }
+}
+
+/// Why a transaction is lost, in the words of SQLite's error if the call knows it. Whatever else the call came to follows from what
+/// is not trusted any more, and is no answer to the others: a tool may have passed over the error, and so may SQLite.
+fn lost(failure: Option<Failure>) -> Refusal {
+    match failure {
+        Some(Failure::Storage(error)) => error.into(),
+        Some(Failure::Refused(_)) | None => Refusal::storage_failed(),
     }
 }
 

@@ -48,6 +48,10 @@ pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T,
         let database = match slot {
             Some(database) => {
                 database.reopen_if_moved(schema)?;
+                // What SQLite was asked there may have failed, and may now succeed.
+                if vfs::failed() {
+                    return Err(Refusal::storage_failed());
+                }
                 database
             }
             None => slot.insert(Database::open(schema)?),

@@ -337,6 +337,9 @@ impl StorageFile for OpenPart {
             if state.names[part] == Some(self.content) {
                 state.synced_names[part] = Some(self.content);
             }
+            // A process may have died in a removal.
+            let State { names, synced_names, .. } = &mut *state;
+            synced_names.iter_mut().zip(names).for_each(|(synced, now)| *synced = synced.filter(|_| now.is_some()));
             let content = &mut state.contents[self.content];
             // Not simply a copy of what is in memory: a part of that may have been forgotten.
             for change in std::mem::take(&mut content.since) {
