@@ -20,7 +20,9 @@ impl File {
         Ok(File { file, gathers: part == Part::Wal, offset: 0, gathered: Vec::new() })
     }
 
-    /// Hands over what was gathered, which is gone after an error.
+    /// Hands over what was gathered, which is gone after an error. SQLite counts on it, but commits nothing after an error of a
+    /// write: the commit that writes is rolled back, and a transaction that wrote before its commit, for want of memory,
+    /// can only be rolled back from then on (`PAGER_ERROR` in <https://sqlite.org/src/file/src/pager.c>).
     fn flush(&mut self) -> Result<(), Error> {
         if self.gathered.is_empty() {
             return Ok(());
@@ -30,7 +32,7 @@ impl File {
         written
     }
 
-    /// The same where SQLite may go on with the transaction: then any error is one of storage.
+    /// The same where SQLite could go on: then any error is one of storage.
     fn flush_or_fail(&mut self) -> Result<(), Error> {
         self.flush().map_err(|_| Error::Io)
     }
@@ -46,7 +48,7 @@ impl File {
         }
         let follows = self.offset + self.gathered.len() as u64 == offset;
         if !follows || self.gathered.len() + bytes.len() > MOST {
-            self.flush_or_fail()?;
+            self.flush()?;
         }
         if self.gathered.is_empty() {
             self.offset = offset;
