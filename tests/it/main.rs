@@ -17,6 +17,7 @@ mod disk;
 mod exports;
 mod faults;
 mod files;
+mod hostile;
 mod input;
 mod library;
 mod listing;
