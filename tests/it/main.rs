@@ -19,6 +19,7 @@ mod faults;
 mod files;
 mod hostile;
 mod input;
+mod killed;
 mod library;
 mod listing;
 mod model;
