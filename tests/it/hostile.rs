@@ -8,7 +8,7 @@ use host_example::{Files, Host, Instance, Limits};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -129,7 +129,8 @@ fn let_loose() {
         let _over = Over(&is_over);
         scope.spawn(|| {
             // Of the same host, and of this project's component.
-            let mut same = instance(Database::new().path());
+            let other = Database::new();
+            let mut same = instance(&other);
             let mut good = neighbour.sole();
             while !is_over.load(Relaxed) {
                 let number = answered.load(Relaxed);
@@ -145,7 +146,10 @@ fn let_loose() {
             let kb = status_kb("VmRSS:");
             let begun = Instant::now();
             let (sender, receiver) = channel();
-            thread::spawn(move || sender.send(do_harm(tool, &end)).unwrap());
+            thread::spawn(move || {
+                do_harm(tool, &end);
+                sender.send(()).unwrap();
+            });
             match receiver.recv_timeout(STUCK) {
                 Ok(()) => {}
                 Err(RecvTimeoutError::Disconnected) => failed.push(tool),
@@ -185,7 +189,7 @@ fn do_harm(tool: &str, end: &End) {
     let db = Database::new();
     let beside = db.path().with_file_name("beside.db");
     fs::write(&beside, "untouched").unwrap();
-    let mut hostile = instance(db.path());
+    let mut hostile = instance(&db);
 
     let ended = answer(&mut hostile, tool);
 
@@ -204,12 +208,12 @@ fn do_harm(tool: &str, end: &End) {
     let allowed = ["beside.db", "test.db", "test.db-journal", "test.db-lock", "test.db-wal"].map(str::to_owned);
     assert!(names.is_subset(&BTreeSet::from(allowed)), "{tool}: {names:?}");
     // Another instance on the same file is as good as the first.
-    assert_eq!(answer(&mut instance(db.path()), "answer").unwrap(), "good", "{tool}");
+    assert_eq!(answer(&mut instance(&db), "answer").unwrap(), "good", "{tool}");
 }
 
 /// An instance of the hostile component, whose first call of a batch is Ada's and no other.
-fn instance(database: PathBuf) -> Instance {
-    let files = Files::shared(&database).unwrap();
+fn instance(db: &Database) -> Instance {
+    let files = Files::shared(&db.path()).unwrap();
     hostile_host().instance(|call| (call == 0).then(ada), files).unwrap()
 }
 

@@ -48,7 +48,8 @@ fn answer(text: &str) -> Reply {
 /// What is beside the database is made like it, so that comes first.
 fn open(part: Part) -> File {
     let database = File::open(Part::Database, true);
-    if part == Part::Database { database } else { File::open(part, true) }.expect("it opens")
+    let file = if part == Part::Database { database } else { File::open(part, true) };
+    file.unwrap_or_else(|error| panic!("it does not open: {error}"))
 }
 
 /// Does what the tool's name says, as often as it is let.
