@@ -91,7 +91,7 @@ fn harm(tool: &str) -> String {
         "allocate" => {
             let mut all = Vec::new();
             loop {
-                all.push(black_box(vec![1_u8; 64]));
+                all.push(black_box(vec![1_u8; 1024]));
             }
         }
         "random" => format!("{}", wasip2::random::random::get_random_bytes(u64::MAX).len()),
