@@ -63,14 +63,10 @@ pub const RANDOM: u64 = 1 << 16;
 /// How often storage may fail in one call. SQLite gives up soon, and each failure has a line in the log.
 pub const FAILURES: u32 = 32;
 
-/// What is quicker than this in storage is computing, so that a loop of quick calls ends as one of computing does.
-const QUICK: Duration = Duration::from_micros(50);
-
 /// What the running call has used.
 pub struct Used {
     started: Instant,
-    /// Beyond what is computing.
-    storage: Duration,
+    pub storage: Duration,
     pub waited: Duration,
     /// How often storage failed.
     pub failures: u32,
@@ -79,10 +75,6 @@ pub struct Used {
 impl Used {
     pub fn new() -> Used {
         Used { started: Instant::now(), storage: Duration::ZERO, waited: Duration::ZERO, failures: 0 }
-    }
-
-    pub fn stored(&mut self, time: Duration) {
-        self.storage += time.saturating_sub(QUICK);
     }
 
     pub fn computing(&self) -> Duration {

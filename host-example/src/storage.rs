@@ -41,7 +41,7 @@ impl State {
     fn pass<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<Result<T, Error>>) -> Result<Result<T, Error>> {
         let start = Instant::now();
         let result = call(self);
-        self.used.stored(start.elapsed());
+        self.used.storage += start.elapsed();
         self.is_spent |= matches!(result, Err(_) | Ok(Err(Error::Io)));
         if matches!(&result, Ok(Err(error)) if *error != Error::NotFound) {
             self.used.failures += 1;
