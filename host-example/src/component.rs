@@ -2,43 +2,16 @@
 
 use crate::bindings::ServingPre;
 use crate::bindings::counterfoil::tools::{caller, storage};
-use crate::{Instance, Principal, Storage};
+use crate::limits::{self, Memory, Used};
+use crate::wasi::{self, Stderr};
+use crate::{Instance, Limits, Principal, Storage};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker, ResourceTable};
 use wasmtime::error::Context;
-use wasmtime::{Cache, CacheConfig, Config, Engine, Result, Store, StoreLimits, StoreLimitsBuilder, UpdateDeadline};
-use wasmtime_wasi::cli::{WasiCli, WasiCliView};
-use wasmtime_wasi::p2::bindings::cli as wasi_cli;
+use wasmtime::{Cache, CacheConfig, Config, Engine, Result, Store};
 use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
-
-/// What one instance may use. Reaching a limit is a refusal or a trap, never a stuck host; after a trap the same call
-/// can be made again, on a new instance, with the same key.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Memory, in bytes.
-    pub memory: usize,
-    /// Computing time of one call or batch. Time spent in [`Storage`] does not count: a slow disk must not trap a call
-    /// that has just committed.
-    pub computing: Duration,
-    /// How long one call or batch may wait for locks on the database, all its waits together. Does not count as computing.
-    pub lock_wait: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { memory: 64 << 20, computing: Duration::from_secs(10), lock_wait: Duration::from_secs(2) }
-    }
-}
-
-impl Limits {
-    /// For what an operator asks for, which takes as long as the database is large: a day of computing.
-    #[must_use]
-    pub fn operator() -> Self {
-        Limits { computing: Duration::from_secs(86_400), ..Limits::default() }
-    }
-}
 
 /// How often computing time is looked at.
 const TICK: Duration = Duration::from_millis(10);
@@ -96,14 +69,7 @@ impl Host {
             .with_context(|| format!("cannot load the component {}", file.display()))?;
 
         let mut linker = Linker::new(&engine);
-        wasmtime_wasi::p2::add_to_linker_proxy_interfaces_sync(&mut linker)?;
-        wasi_cli::environment::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
-        wasi_cli::exit::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
-        wasi_cli::terminal_input::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
-        wasi_cli::terminal_output::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
-        wasi_cli::terminal_stdin::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
-        wasi_cli::terminal_stdout::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
-        wasi_cli::terminal_stderr::add_to_linker::<State, WasiCli>(&mut linker, State::cli)?;
+        wasi::add_to_linker(&mut linker)?;
         caller::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
         storage::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
         let component = linker.instantiate_pre(&component)?;
@@ -168,29 +134,22 @@ impl Host {
         caller: impl FnMut(u32) -> Option<Principal> + Send + 'static,
         storage: impl Storage,
     ) -> Store<State> {
-        let mut wasi = WasiCtxBuilder::new();
-        wasi.allow_blocking_current_thread(true).inherit_stderr().envs(&self.variables);
-        wasi.wall_clock(self.clock.clone());
+        let mut builder = WasiCtxBuilder::new();
+        builder.allow_blocking_current_thread(true).envs(&self.variables).wall_clock(self.clock.clone());
+        builder.max_random_size(limits::RANDOM);
         let state = State {
-            wasi: wasi.build(),
-            table: ResourceTable::new(),
-            memory: StoreLimitsBuilder::new().memory_size(self.limits.memory).build(),
+            wasi: builder.build(),
+            table: limits::table(),
+            stderr: Stderr::default(),
+            memory: Memory::new(&self.limits),
             limits: self.limits,
+            used: Used::new(),
             caller: Box::new(caller),
             storage: Box::new(storage),
-            started: Instant::now(),
-            in_storage: Duration::ZERO,
-            waited: Duration::ZERO,
             is_spent: false,
         };
         let mut store = Store::new(self.component.engine(), state);
-        store.limiter(|state| &mut state.memory);
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(|store| {
-            let state = store.data();
-            let computing = state.started.elapsed().saturating_sub(state.in_storage);
-            Ok(if computing > state.limits.computing { UpdateDeadline::Interrupt } else { UpdateDeadline::Continue(1) })
-        });
+        limits::apply(&mut store);
         store
     }
 
@@ -204,23 +163,32 @@ impl Host {
 pub struct State {
     wasi: WasiCtx,
     pub(crate) table: ResourceTable,
-    memory: StoreLimits,
+    pub(crate) stderr: Stderr,
+    pub(crate) memory: Memory,
     pub(crate) limits: Limits,
+    /// By the running call.
+    pub(crate) used: Used,
     caller: Box<dyn FnMut(u32) -> Option<Principal> + Send>,
     pub(crate) storage: Box<dyn Storage>,
-    /// When the running call began, what of it was spent in storage, and what of that waiting for locks.
-    started: Instant,
-    pub(crate) in_storage: Duration,
-    pub(crate) waited: Duration,
     pub(crate) is_spent: bool,
 }
 
 impl State {
     /// Lets the limits of one call begin anew. [`Instance`] does so; whoever calls exports on a [`Host::store`] must.
     pub fn begin_call(&mut self) {
-        self.started = Instant::now();
-        self.in_storage = Duration::ZERO;
-        self.waited = Duration::ZERO;
+        self.end_call();
+        self.used = Used::new();
+    }
+
+    /// Logs what the component had to say.
+    pub(crate) fn end_call(&mut self) {
+        self.stderr.log();
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.end_call();
     }
 }
 

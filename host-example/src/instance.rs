@@ -2,25 +2,26 @@
 
 use crate::bindings::Serving;
 use crate::component::State;
+use crate::limits;
 use crate::types::{self, Operation, Refusal};
 use crate::{
     Claimed, Description, Invocation, ListedOperation, Observation, ProviderContract, Reply, Restoration, Step,
 };
 use serde::Deserialize;
 use uuid::Uuid;
-use wasmtime::component::ResourceTable;
-use wasmtime::{Result, Store, bail};
+use wasmtime::{Result, Store, bail, ensure};
 
 /// One instance. Dropping it at any moment is safe: what it did not answer is settled by making the call again, with
 /// the same key, on another.
 pub struct Instance {
     store: Store<State>,
     exports: Serving,
+    has_trapped: bool,
 }
 
 impl Instance {
     pub(crate) fn new(store: Store<State>, exports: Serving) -> Instance {
-        Instance { store, exports }
+        Instance { store, exports, has_trapped: false }
     }
 
     /// Whether it trapped or its storage failed: drop it and make a new one. Every further call fails or is refused. It
@@ -226,13 +227,17 @@ impl Instance {
     }
 
     fn run<T>(&mut self, call: impl FnOnce(&mut Store<State>, &Serving) -> Result<T>) -> Result<T> {
+        // After what is no trap of the component's own, such as a reply that is too long, wasmtime would let it go on.
+        ensure!(!self.has_trapped, "an earlier call has trapped");
         self.store.data_mut().begin_call();
         let result = call(&mut self.store, &self.exports);
+        self.has_trapped = result.is_err();
         let state = self.store.data_mut();
+        state.end_call();
         state.is_spent |= result.is_err();
         if state.is_spent {
             // With its files go their locks.
-            state.table = ResourceTable::new();
+            state.table = limits::table();
         }
         result
     }

@@ -21,7 +21,9 @@
 //!
 //! | File | What is there |
 //! |---|---|
-//! | `component.rs` | engine, linker, limits, what an instance is given |
+//! | `component.rs` | engine, linker, what an instance is given |
+//! | `limits.rs` | what an instance may use |
+//! | `wasi.rs` | what it has of WASI |
 //! | `instance.rs` | an instance and its calls |
 //! | `storage.rs` | the trait [`Storage`], and the component's import made of it |
 //! | `files.rs` | `Storage` over real files, with SQLite's locks |
@@ -35,14 +37,17 @@ mod component;
 mod copy;
 mod files;
 mod instance;
+mod limits;
 mod locks;
 mod owned;
 mod storage;
+mod wasi;
 
-pub use component::{Host, Limits, State};
+pub use component::{Host, State};
 pub use copy::CopyError;
 pub use files::{Files, OpenError};
 pub use instance::{Instance, observation_name, step_name};
+pub use limits::Limits;
 pub use storage::{Storage, StorageFile};
 
 pub use bindings::counterfoil::tools::caller::Principal;

@@ -3,9 +3,10 @@
 
 use crate::bindings::counterfoil::tools::storage::{Error, Host, HostFile, LockLevel, Part, Sharing};
 use crate::component::State;
+use crate::limits::{AT_ONCE, FAILURES};
 use std::time::{Duration, Instant};
-use wasmtime::Result;
 use wasmtime::component::Resource;
+use wasmtime::{Result, ensure};
 
 /// The files of one SQLite database. What each function promises stands in `wit/storage.wit`.
 ///
@@ -40,8 +41,12 @@ impl State {
     fn pass<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<Result<T, Error>>) -> Result<Result<T, Error>> {
         let start = Instant::now();
         let result = call(self);
-        self.in_storage += start.elapsed();
+        self.used.storage += start.elapsed();
         self.is_spent |= matches!(result, Err(_) | Ok(Err(Error::Io)));
+        if matches!(&result, Ok(Err(error)) if *error != Error::NotFound) {
+            self.used.failures += 1;
+            ensure!(self.used.failures <= FAILURES, "storage failed {FAILURES} times, and the component went on");
+        }
         result
     }
 
@@ -74,17 +79,19 @@ impl Host for State {
     }
 
     fn wait(&mut self, attempt: u32) -> Result<bool> {
-        if self.waited.is_zero() {
+        let left = self.limits.lock_wait.saturating_sub(self.used.waited);
+        if left.is_zero() {
+            return Ok(false);
+        }
+        if self.used.waited.is_zero() {
             tracing::info!(at_most = ?self.limits.lock_wait, "waiting for another process to let go of the database");
         }
         let start = Instant::now();
-        let left = self.limits.lock_wait.saturating_sub(self.waited);
         // Random, so that processes which wait for each other fall out of step.
         let pause = Duration::from_micros(500 << attempt.min(6)).mul_f64(0.5 + fastrand::f64());
         std::thread::sleep(pause.min(left));
-        self.waited += start.elapsed();
-        self.in_storage += start.elapsed();
-        Ok(!left.is_zero())
+        self.used.waited += start.elapsed();
+        Ok(true)
     }
 }
 
@@ -97,11 +104,20 @@ impl HostFile for State {
     }
 
     fn read(&mut self, file: Resource<OpenFile>, offset: u64, length: u32) -> Result<Result<Vec<u8>, Error>> {
+        ensure!(length as usize <= AT_ONCE, "the component reads {length} bytes at once");
         self.file(&file, |file| file.read(offset, length))
     }
 
     fn write(&mut self, file: Resource<OpenFile>, offset: u64, bytes: Vec<u8>) -> Result<Result<(), Error>> {
-        self.pass(|state| Ok(state.table.get_mut(&file)?.0.write(offset, &bytes).map_err(only(Error::NoSpace))))
+        ensure!(bytes.len() <= AT_ONCE, "the component writes {} bytes at once", bytes.len());
+        self.pass(|state| {
+            let file = state.table.get_mut(&file)?;
+            if offset.saturating_add(bytes.len() as u64) > state.limits.file_size {
+                tracing::warn!(limit = state.limits.file_size, "no file of the database may be larger");
+                return Ok(Err(Error::NoSpace));
+            }
+            Ok(file.0.write(offset, &bytes).map_err(only(Error::NoSpace)))
+        })
     }
 
     fn size(&mut self, file: Resource<OpenFile>) -> Result<Result<u64, Error>> {
@@ -109,7 +125,8 @@ impl HostFile for State {
     }
 
     fn set_size(&mut self, file: Resource<OpenFile>, size: u64) -> Result<Result<(), Error>> {
-        self.file(&file, |file| file.set_size(size))
+        let may = size <= self.limits.file_size;
+        self.file(&file, |file| if may { file.set_size(size) } else { Err(Error::NoSpace) })
     }
 
     fn sync(&mut self, file: Resource<OpenFile>) -> Result<Result<(), Error>> {

@@ -120,16 +120,22 @@ impl Database {
     }
 
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
-        // The native sqlite3 program; where it is not installed, python3's SQLite in its place.
-        let ask = |program: &mut Command| program.arg(self.path()).arg(sql).output();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/native.py");
-        let output = ask(Command::new("sqlite3").arg("-bail"));
-        let output = output.or_else(|_| ask(Command::new("python3").arg(script))).unwrap();
+        let output = self.start_sql(sql).wait_with_output().unwrap();
         if output.status.success() {
             Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned())
         } else {
             Err(String::from_utf8(output.stderr).unwrap())
         }
+    }
+
+    /// Starts the native sqlite3 program; where it is not installed, python3's SQLite in its place.
+    pub fn start_sql(&self, sql: &str) -> Child {
+        let start = |program: &mut Command| {
+            program.arg(self.path()).arg(sql).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+        };
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/xtask/native.py");
+        let sqlite3 = start(Command::new("sqlite3").arg("-bail"));
+        sqlite3.or_else(|_| start(Command::new("python3").arg(script))).unwrap()
     }
 
     pub fn count(&self, table: &str) -> String {

@@ -55,6 +55,8 @@ enum World {
     Tools,
     /// Not this component, but that of `tests/tools`.
     Test,
+    /// Nor this: that of `tests/hostile`, which means harm.
+    Hostile,
 }
 
 fn main() -> ExitCode {
@@ -80,7 +82,7 @@ fn run(cli: Cli) -> Result<()> {
             demo::run(&program("counterfoil")?)?;
         }
         Cli::Test { arguments } => {
-            for world in [World::Service, World::Test] {
+            for world in [World::Service, World::Test, World::Hostile] {
                 component(world)?;
             }
             standalone()?;
@@ -118,6 +120,11 @@ fn component(world: World) -> Result<PathBuf> {
             cargo(&["build", "--package", "test-tools"]),
             target.join("wasm32-wasip2/debug/test_tools.wasm"),
             "test-tools.wasm",
+        ),
+        World::Hostile => (
+            cargo(&["build", "--package", "test-hostile"]),
+            target.join("wasm32-wasip2/debug/test_hostile.wasm"),
+            "test-hostile.wasm",
         ),
     };
     execute(cargo.args(["--target", setup::TARGET]))?;

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod hostile;
+
 use super::*;
 use host_example::{Error, Files, Host, Limits, LockLevel, Part, Sharing, Storage, StorageFile};
 use serde_json::{Value, json};
@@ -120,10 +122,15 @@ impl StorageFile for GatedFile {
     }
 }
 
+/// Limits that are soon reached.
+fn load(component: &str) -> Host {
+    let (computing, storage) = (Duration::from_secs(2), Duration::from_secs(1));
+    Host::load(&xtask(&["component", component]), Limits { computing, storage, ..Limits::default() }).unwrap()
+}
+
 fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
-    let limits = Limits { computing: Duration::from_secs(2), ..Limits::default() };
-    HOST.get_or_init(|| Host::load(&xtask(&["component", "test"]), limits).unwrap())
+    HOST.get_or_init(|| load("test"))
 }
 
 /// An owner of the tests' own tools, in a folder of its own.
@@ -137,6 +144,13 @@ struct World {
 
 impl World {
     async fn new(queue: usize) -> World {
+        let world = World::of(host(), queue);
+        assert_eq!(code(&world.mark("first").await), "fresh");
+        world.gate.syncs.store(0, SeqCst);
+        world
+    }
+
+    fn of(host: &'static Host, queue: usize) -> World {
         let folder = tempfile::tempdir().unwrap();
         let files = Files::sole(&folder.path().join("test.db"), Duration::ZERO).unwrap();
         let (gate, instances) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
@@ -144,17 +158,12 @@ impl World {
         let (mut owner, thread) = Owner::start(queue, Arc::new(Metrics::default()), move |callers| {
             made.fetch_add(1, SeqCst);
             let storage = Gated(files.again(), Arc::clone(&held));
-            host()
-                .instance(move |call| callers.get(call), storage)
-                .map_err(|error| OwnerError::Failed(error.to_string()))
+            host.instance(move |call| callers.get(call), storage).map_err(|error| OwnerError::Failed(error.to_string()))
         })
         .unwrap();
         // A slow machine is no reason to give up.
         (owner.turn, owner.answer) = (Duration::from_secs(60), Duration::from_secs(120));
-        let world = World { _folder: folder, owner: Arc::new(owner), thread: Some(thread), gate, instances };
-        assert_eq!(code(&world.mark("first").await), "fresh");
-        world.gate.syncs.store(0, SeqCst);
-        world
+        World { _folder: folder, owner: Arc::new(owner), thread: Some(thread), gate, instances }
     }
 
     fn call(&self, tool: &str, arguments: &Value) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {

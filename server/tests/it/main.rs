@@ -12,6 +12,7 @@ mod budget;
 mod cancelling;
 mod crowd;
 mod interruptions;
+mod kills;
 mod lasting;
 mod operations;
 mod owning;
