@@ -50,11 +50,11 @@ struct Arguments {
 }
 
 /// Where databases are put.
-pub struct Place {
+struct Place {
     path: PathBuf,
     /// The kind of file system.
-    pub kind: String,
-    pub is_disk: bool,
+    kind: String,
+    is_disk: bool,
 }
 
 impl Place {
@@ -65,27 +65,27 @@ impl Place {
     }
 
     /// A new one, removed at the end.
-    pub fn folder(&self) -> Result<TempDir> {
+    fn folder(&self) -> Result<TempDir> {
         Ok(TempDir::new_in(&self.path)?)
     }
 }
 
-pub struct Bench {
-    pub component: PathBuf,
-    pub program: PathBuf,
-    pub places: Vec<Place>,
-    pub rounds: usize,
-    pub time: Duration,
-    pub runtime: Runtime,
+struct Bench {
+    component: PathBuf,
+    program: PathBuf,
+    places: Vec<Place>,
+    rounds: usize,
+    time: Duration,
+    runtime: Runtime,
 }
 
 impl Bench {
-    pub fn host(&self) -> Result<Host> {
+    fn host(&self) -> Result<Host> {
         Ok(Host::load(&self.component, Limits::default())?)
     }
 
     /// It takes some minutes.
-    pub fn say(&self, what: &str) {
+    fn say(&self, what: &str) {
         eprintln!("{what}");
     }
 }
@@ -150,11 +150,11 @@ fn about(bench: &Bench) -> Result<Vec<(String, String)>> {
     ])
 }
 
-pub fn size(file: &Path) -> Result<u64> {
+fn size(file: &Path) -> Result<u64> {
     Ok(std::fs::metadata(file)?.len())
 }
 
-pub fn output(command: &mut Command) -> Result<String> {
+fn output(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     if !output.status.success() {
         return Err(format!("{}: {}", command.get_program().display(), String::from_utf8_lossy(&output.stderr)).into());

@@ -12,6 +12,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// Answers a call.
+type Handler<'a> = &'a dyn Fn(&Call) -> Result<String>;
+
 /// How many of each are made in a round.
 const MADE: usize = 20;
 /// How many calls a server is given before its memory is looked at once more.
@@ -23,8 +26,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         cold_processes(bench, place, report)?;
     }
     memory(bench, report)?;
-    let kibibytes = crate::size(&bench.component)? as f64 / 1e6;
-    report.targets.push(Target::new("component, in megabytes", Aim::AtMost(1.5), Spread::of([kibibytes])));
+    let megabytes = crate::size(&bench.component)? as f64 / 1e6;
+    report.targets.push(Target::new("component, in megabytes", Aim::AtMost(1.5), Spread::of([megabytes])));
     bench.say("processes");
     Ok(())
 }
@@ -40,8 +43,7 @@ fn fresh_instances(bench: &Bench, place: &Place, report: &mut Report) -> Result<
         Ok(instance.call_one(call.tool, &call.arguments)?.body)
     };
     let by_hand = |call: &Call| plain.call(call);
-    let handlers: [(_, &dyn Fn(&Call) -> Result<String>); 2] =
-        [(Contender::NAMES[0], &component), (Contender::NAMES[3], &by_hand)];
+    let handlers: [(_, Handler<'_>); 2] = [(Contender::NAMES[0], &component), (Contender::NAMES[3], &by_hand)];
     for (work, call) in [("new, an instance each", None), ("replay, an instance each", Some(note("kept", "body")))] {
         let mut took: [Vec<f64>; 2] = Default::default();
         for _ in 0..bench.rounds {

@@ -39,6 +39,12 @@ enum Cli {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure the component against what one would pick instead, in some minutes on an idle machine, and print tables in
+    /// Markdown; all figures go to `bench.json` in the target folder. What follows is handed to the program: --help says what.
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Put hosts that others wrote into the target folder (wasmtime-py, the wasmtime program, jco; needs Node 20 with npm), and
     /// try the standalone component under each.
     Hosts,
@@ -89,6 +95,7 @@ fn run(cli: Cli) -> Result<()> {
             program("host-example")?;
             execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }
+        Cli::Bench { arguments } => bench(&component(World::Service)?, &arguments)?,
         Cli::Hosts => hosts::run(&standalone()?)?,
         Cli::Clients => {
             let component = component(World::Service)?;
@@ -158,6 +165,17 @@ fn program(name: &str) -> Result<PathBuf> {
     const PACKAGES: [&str; 3] = ["counterfoil", "host-example", "counterfoil-server"];
     execute(cargo(&["build"]).args(PACKAGES.map(|package| format!("--package={package}"))))?;
     Ok(target_folder()?.join("debug").join(name))
+}
+
+fn bench(component: &Path, arguments: &[String]) -> Result<()> {
+    const PACKAGES: [&str; 2] = ["--package=counterfoil-bench", "--package=counterfoil-server"];
+    execute(cargo(&["build", "--profile", "bench", "--bins"]).args(PACKAGES))?;
+    let target = target_folder()?;
+    let (programs, disk) = (target.join("release"), target.join("tmp"));
+    fs::create_dir_all(&disk)?;
+    let mut bench = Command::new(programs.join("counterfoil-bench"));
+    bench.arg("--component").arg(component).arg("--program").arg(programs.join("counterfoil"));
+    execute(bench.arg("--disk").arg(disk).arg("--json").arg(target.join("bench.json")).args(arguments))
 }
 
 /// This program is in `debug` of the target folder.
