@@ -1,5 +1,6 @@
 //! The component on a thread of its own, the only one that uses its instance: whoever needs it hands in work and waits for
-//! the answer, without blocking a thread that serves others. Calls that wait at the same time share a commit.
+//! the answer, without blocking a thread that serves others. Calls that wait at the same time share a commit, and retries
+//! among them go before it.
 //!
 //! | What goes wrong | What follows |
 //! |---|---|
@@ -10,6 +11,7 @@
 //! | the last try is refused for what may mend, and one before it was cut off | it may have committed: that is the answer |
 //! | whoever asked has gone | what was accepted is done all the same |
 
+mod made;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -3,124 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
+mod gate;
 mod hostile;
 
 use super::*;
-use host_example::{Error, Files, Host, Limits, LockLevel, Part, Sharing, Storage, StorageFile};
+use gate::{Gate, Gated};
+use host_example::{Files, Host, Limits};
 use serde_json::{Value, json};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Condvar, OnceLock};
 use tempfile::TempDir;
 use test_support::xtask;
-
-/// What a test does to syncs of the WAL.
-#[derive(Default)]
-struct Gate {
-    state: Mutex<State>,
-    changed: Condvar,
-    syncs: AtomicUsize,
-}
-
-#[derive(Default)]
-struct State {
-    closed: bool,
-    /// How many syncs wait before it.
-    waiting: usize,
-    /// Which syncs fail, counted from 1.
-    failing: std::ops::Range<usize>,
-}
-
-impl Gate {
-    fn close(&self) {
-        self.state.lock().unwrap().closed = true;
-    }
-
-    fn open(&self) {
-        self.state.lock().unwrap().closed = false;
-        self.changed.notify_all();
-    }
-
-    fn fail(&self, syncs: std::ops::Range<usize>) {
-        self.state.lock().unwrap().failing = syncs;
-    }
-
-    /// Until a batch is in the middle of its commit.
-    fn wait_for_commit(&self) {
-        let state = self.state.lock().unwrap();
-        drop(self.changed.wait_while(state, |state| state.waiting == 0).unwrap());
-    }
-
-    fn pass(&self) -> Result<(), Error> {
-        let mut state = self.state.lock().unwrap();
-        state.waiting += 1;
-        self.changed.notify_all();
-        state = self.changed.wait_while(state, |state| state.closed).unwrap();
-        state.waiting -= 1;
-        let number = self.syncs.fetch_add(1, SeqCst) + 1;
-        if state.failing.contains(&number) { Err(Error::Io) } else { Ok(()) }
-    }
-}
-
-struct Gated(Files, Arc<Gate>);
-
-impl Storage for Gated {
-    fn sharing(&self) -> Result<Sharing, String> {
-        self.0.sharing()
-    }
-
-    fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
-        let file = self.0.open(part, create)?;
-        let gate = (part == Part::Wal).then(|| Arc::clone(&self.1));
-        Ok(Box::new(GatedFile(file, gate)))
-    }
-
-    fn exists(&mut self, part: Part) -> Result<bool, Error> {
-        self.0.exists(part)
-    }
-
-    fn remove(&mut self, part: Part) -> Result<(), Error> {
-        self.0.remove(part)
-    }
-}
-
-struct GatedFile(Box<dyn StorageFile>, Option<Arc<Gate>>);
-
-impl StorageFile for GatedFile {
-    fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
-        self.0.read(offset, length)
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.0.write(offset, bytes)
-    }
-
-    fn size(&mut self) -> Result<u64, Error> {
-        self.0.size()
-    }
-
-    fn set_size(&mut self, size: u64) -> Result<(), Error> {
-        self.0.set_size(size)
-    }
-
-    fn sync(&mut self) -> Result<(), Error> {
-        if let Some(gate) = &self.1 {
-            gate.pass()?;
-        }
-        self.0.sync()
-    }
-
-    fn lock(&mut self, level: LockLevel) -> Result<LockLevel, Error> {
-        self.0.lock(level)
-    }
-
-    fn unlock(&mut self, level: LockLevel) -> Result<(), Error> {
-        self.0.unlock(level)
-    }
-
-    fn is_reserved(&mut self) -> Result<bool, Error> {
-        self.0.is_reserved()
-    }
-}
 
 /// Limits that are soon reached.
 fn load(component: &str) -> Host {
@@ -252,6 +145,19 @@ async fn calls_that_wait_at_the_same_time_share_one_commit() {
     assert_eq!(code(&first.await.unwrap()), "fresh");
     assert_eq!(codes(others).await, vec!["fresh"; 64]);
     assert_eq!(world.syncs(), 2);
+}
+
+#[tokio::test]
+async fn a_retry_waits_for_the_commit_that_it_came_into_and_not_for_the_next() {
+    let world = World::new(100).await;
+    assert_eq!(code(&world.mark("earlier").await), "fresh");
+    let (first, (new, retry)) = world.waiting(|world| (world.marking("new"), world.marking("earlier"))).await;
+    world.gate.let_one_pass();
+    assert_eq!(code(&first.await.unwrap()), "fresh");
+    assert_eq!(code(&retry.await.unwrap()), "replayed");
+    assert!(!new.is_finished());
+    world.gate.open();
+    assert_eq!(code(&new.await.unwrap()), "fresh");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The thread: takes what waits, makes batches, and makes the calls of a batch that failed one by one.
 
+use super::made::Made;
 use super::{Callers, Instance, Job, OwnerError, Waiting};
 use crate::metrics::{InState, Metrics};
 use crate::worker::state_name;
@@ -26,6 +27,7 @@ pub struct Thread<I> {
     callers: Callers,
     make: Make<I>,
     current: Option<I>,
+    made: Made,
     metrics: Arc<Metrics>,
     /// When operations were last counted.
     counted: Instant,
@@ -33,7 +35,8 @@ pub struct Thread<I> {
 
 impl<I: Instance> Thread<I> {
     pub fn new(make: Make<I>, metrics: Arc<Metrics>) -> Thread<I> {
-        Thread { callers: Callers::default(), make, current: None, metrics, counted: Instant::now() }
+        let (callers, made) = (Callers::default(), Made::default());
+        Thread { callers, make, current: None, made, metrics, counted: Instant::now() }
     }
 
     /// Until it is told to end, or nobody is left who could hand in work.
@@ -51,7 +54,10 @@ impl<I: Instance> Thread<I> {
                 Job::Call(first, place) => {
                     drop(place);
                     let (batch, next) = waiting(first, jobs);
-                    self.answer(batch);
+                    // A retry waits for the commit that it came into, not for the next one as well.
+                    let (retries, others) = batch.into_iter().partition(|waiting| self.made.knows(&waiting.call));
+                    self.answer(retries);
+                    self.answer(others);
                     next
                 }
                 Job::End => break,
@@ -106,6 +112,9 @@ impl<I: Instance> Thread<I> {
                 },
                 None => self.make_alone(&waiting, was_cut_off),
             };
+            if reply.as_ref().is_ok_and(|reply| !reply.refused) {
+                self.made.remember(&waiting.call);
+            }
             // Whoever has gone finds the answer by its key.
             drop(waiting.answer.send(reply));
         }
