@@ -343,7 +343,7 @@ fn set(connection: &Connection, pragma: &str, value: &str) -> Result<(), Failure
 
 /// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18).
 fn is_wal() -> Result<bool, Refusal> {
-    let versions = host::File::open(Part::Database, false).and_then(|file| file.read(18, 2));
+    let versions = host::File::open(Part::Database, false).and_then(|file| vfs::read_whole(&file, 18, 2));
     Ok(versions.map_err(failure)?.contains(&2))
 }
 
@@ -358,7 +358,7 @@ fn rewrite_wal() -> Result<(), host::Error> {
     };
     let mut offset = 0;
     loop {
-        let bytes = file.read(offset, CHUNK)?;
+        let bytes = vfs::read_whole(&file, offset, CHUNK)?;
         if bytes.is_empty() {
             return Ok(());
         }

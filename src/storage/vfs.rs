@@ -237,18 +237,33 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, size: 
     // SAFETY: see `this`.
     let file = unsafe { this(file) };
     let (out, size) = (out.cast::<u8>(), size as usize);
-    match file.file.read(offset as u64, size as u32) {
-        Ok(bytes) if bytes.len() <= size => {
-            // SAFETY: `out` has room for `size` bytes, of which the first are copied from a vector of our own and the
-            // rest, at the end of the file, zeroed as SQLite wants it.
+    match read_whole(&file.file, offset as u64, size as u32) {
+        Ok(bytes) => {
+            // SAFETY: `out` has room for `size` bytes, of which the first are copied from a vector of our own, which has no
+            // more, and the rest, at the end of the file, zeroed as SQLite wants it.
             unsafe {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len());
                 out.add(bytes.len()).write_bytes(0, size - bytes.len());
             }
             if bytes.len() == size { ffi::SQLITE_OK } else { ffi::SQLITE_IOERR_SHORT_READ }
         }
-        _ => failed_with(ffi::SQLITE_IOERR_READ),
+        Err(_) => failed_with(ffi::SQLITE_IOERR_READ),
     }
+}
+
+/// Reads fewer bytes than `length` only at the end of the file. A host that breaks this promise is not believed: SQLite
+/// takes what is missing for zeros, and would go on with a page that never was.
+pub fn read_whole(file: &storage::File, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
+    let mut bytes = file.read(offset, length)?;
+    let mut least = u64::from(length);
+    if (bytes.len() as u64) < least {
+        least = file.size()?.saturating_sub(offset).min(least);
+        if (bytes.len() as u64) < least {
+            // Where others share it, it may have grown meanwhile.
+            bytes = file.read(offset, length)?;
+        }
+    }
+    if (least..=u64::from(length)).contains(&(bytes.len() as u64)) { Ok(bytes) } else { Err(Error::Io) }
 }
 
 unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, size: c_int, offset: i64) -> c_int {

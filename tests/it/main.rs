@@ -22,7 +22,6 @@ mod library;
 mod listing;
 mod model;
 mod outbox;
-mod outbox_crashes;
 mod outcomes;
 mod output;
 mod restored;

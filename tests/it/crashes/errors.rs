@@ -44,7 +44,11 @@ fn fail(stage: &Stage, scene: &Scene, clean: &Clean, fault: Fault) -> Result<(),
     disk.fault(fault);
     let mut client = stage.client(&disk);
     let life = scene.live(stage, &disk, &mut client);
+    let failed = matches!(fault, Fault::Fail(at, Error::Io) | Fault::FailFrom(at, Error::Io) if at <= disk.calls());
     disk.fault(Fault::None);
+    if failed && !client.instance.is_spent() {
+        return Err("the host trusts an instance whose storage failed".to_owned());
+    }
     if let Some(error) = life.stopped.filter(|error| !["unavailable", "unconfirmed"].contains(&error.0)) {
         return Err(format!("{:?} is answered {error:?}", scene.steps[life.answers.len()]));
     }

@@ -96,9 +96,10 @@ impl Step {
                 if !names.contains_key("$attempt") {
                     stage.clock.advance(LEASE);
                     let tasks = instance.claim(64, LEASE as u32, contract)??.tasks;
-                    match tasks.first() {
-                        Some(task) => _ = names.insert("$attempt", task.attempt_id.clone()),
-                        None => operation = Some(instance.resolve(&names["$operation"], true, Some("d-1"))??),
+                    if let Some(task) = tasks.first() {
+                        names.insert("$attempt", task.attempt_id.clone());
+                    } else {
+                        operation = Some(instance.resolve(&names["$operation"], true, Some("d-1"))??);
                     }
                 }
                 let operation = match operation {
