@@ -139,7 +139,17 @@ impl Database {
 
     fn begin(&self, sql: &'static str) -> rusqlite::Result<Begun<'_>> {
         run(&self.connection, sql)?;
-        Ok(Begun { connection: &self.connection })
+        Ok(Begun { connection: &self.connection, changes: self.connection.total_changes() })
+    }
+
+    /// Commits. If nothing was changed, SQLite syncs nothing, so what was read is made durable before it is answered
+    /// (contract rule C2).
+    pub fn commit(&self, write: Begun<'_>) -> Result<(), Refusal> {
+        if self.connection.total_changes() != write.changes {
+            return Ok(write.commit()?);
+        }
+        drop(write);
+        self.make_durable()
     }
 
     /// Returns once all that this connection may have read would survive a power cut (contract rule C2).
@@ -204,6 +214,8 @@ impl Database {
 #[must_use]
 pub(crate) struct Begun<'a> {
     connection: &'a Connection,
+    /// How many rows the connection had changed before.
+    changes: u64,
 }
 
 impl Begun<'_> {

@@ -224,7 +224,7 @@ impl Storage for Mounted {
         };
         state.end(Call::Open, dies)?;
         let sync_failed = Arc::clone(&self.sync_failed);
-        Ok(Box::new(OpenPart { disk: self.disk.clone(), part, content, sync_failed }))
+        Ok(Box::new(OpenPart { disk: self.disk.clone(), part, content, has_synced: false, sync_failed }))
     }
 
     fn exists(&mut self, part: Part) -> Result<bool, Error> {
@@ -251,6 +251,7 @@ struct OpenPart {
     disk: Disk,
     part: Part,
     content: usize,
+    has_synced: bool,
     sync_failed: Arc<Mutex<bool>>,
 }
 
@@ -315,7 +316,8 @@ impl StorageFile for OpenPart {
         if *failed {
             return Err(Error::Io);
         }
-        state.stored.sync(self.part, self.content);
+        // The first one syncs the folder as well.
+        state.stored.sync(self.part, self.content, !std::mem::replace(&mut self.has_synced, true));
         Ok(())
     }
 

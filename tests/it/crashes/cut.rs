@@ -71,7 +71,21 @@ pub fn try_all(
             scope.spawn(|| {
                 let stage = stage();
                 while let Some(scene) = scenes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let t = std::time::Instant::now();
                     let one = attempt(&stage, scene);
+                    {
+                        use std::io::Write;
+                        writeln!(
+                            std::io::stderr(),
+                            "DEBUGT {}: {} calls {} rec {} bad {:?}",
+                            scene.name,
+                            one.calls,
+                            one.recoveries,
+                            one.bad.len(),
+                            t.elapsed()
+                        )
+                        .unwrap();
+                    }
                     found.lock().unwrap().add(one);
                 }
             });

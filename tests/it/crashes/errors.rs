@@ -5,6 +5,7 @@ use super::scene::{Clean, Scene};
 use super::stage::Stage;
 use crate::disk::{Call, Fault};
 use host_example::Error;
+use std::collections::HashSet;
 
 /// What can go wrong in a call. The host hands on what may leave things as they were (no room to open or to write, a file
 /// that must not be written), and makes the rest `io`.
@@ -27,10 +28,11 @@ fn faults(call: Call, at: u64) -> Vec<Fault> {
 pub fn fail_everywhere(stage: &Stage, scene: &Scene) -> Found {
     let clean = scene.clean(stage);
     let mut found = Found { scenes: 1, calls: clean.calls, ..Found::default() };
+    let mut seen = HashSet::new();
     for moment in &clean.moments {
         for fault in faults(moment.call, moment.at) {
             found.recoveries += 1;
-            if let Err(what) = fail(stage, scene, &clean, fault) {
+            if let Err(what) = fail(stage, scene, &clean, fault, &mut seen) {
                 let (name, call) = (&scene.name, moment.call);
                 found.bad.push(format!("{name}: {fault:?} of {} ({call:?}): {what}", clean.calls));
             }
@@ -39,7 +41,13 @@ pub fn fail_everywhere(stage: &Stage, scene: &Scene) -> Found {
     found
 }
 
-fn fail(stage: &Stage, scene: &Scene, clean: &Clean, fault: Fault) -> Result<(), String> {
+fn fail(
+    stage: &Stage,
+    scene: &Scene,
+    clean: &Clean,
+    fault: Fault,
+    seen: &mut HashSet<(u64, usize)>,
+) -> Result<(), String> {
     let disk = scene.disk.copy(scene.disk.storage_mode());
     disk.fault(fault);
     let mut client = stage.client(&disk);
@@ -54,7 +62,9 @@ fn fail(stage: &Stage, scene: &Scene, clean: &Clean, fault: Fault) -> Result<(),
     }
     // What was answered is durable whatever failed.
     let cut = disk.power_cut(0);
-    scene.recover(stage, clean, &cut, &life).map_err(|what| format!("after a power cut: {what}"))?;
+    if seen.insert((cut.fingerprint(), life.answers.len())) {
+        scene.recover(stage, clean, &cut, &life).map_err(|what| format!("after a power cut: {what}"))?;
+    }
     if client.instance.is_spent() {
         let refused = client.instance.restored().map_err(|trap| format!("{trap:?}"))?;
         if !refused.as_ref().is_err_and(|refusal| refusal.retryable) {

@@ -41,7 +41,8 @@ impl Stage {
     pub fn summary(&self, disk: &Disk) -> Result<String, String> {
         const LINES: &str = "
             SELECT 'note ' || iif(length(body) < 100, body, length(body)) || ' of ' || coalesce(idempotency_key, 'nobody')
-              || iif(note_id = r.resource_id AND note_id = result ->> 'note_id' OR arguments = '', '', ', another in its receipt') AS line
+              || CASE WHEN arguments = '' THEN '' WHEN note_id = r.resource_id AND note_id = result ->> 'note_id' THEN ''
+                ELSE ', another in its receipt' END AS line
               FROM notes LEFT JOIN receipts r USING (operation_id)
             UNION ALL SELECT 'automation every ' || interval_minutes || ' at version ' || version
               || ' of ' || coalesce(idempotency_key, 'nobody') FROM automations LEFT JOIN receipts USING (operation_id)

@@ -53,7 +53,12 @@ pub struct Moment {
 impl Moment {
     /// If the process is killed in this call, and the machine goes on.
     pub fn killed(&self) -> Disk {
-        Disk::with(self.sharing, self.stored.clone())
+        let stored = match self.sharing {
+            // What was not synced was never stored.
+            Sharing::SoleAtomic => self.stored.power_cut(self.sharing, 0),
+            _ => self.stored.clone(),
+        };
+        Disk::with(self.sharing, stored)
     }
 
     /// See [`Disk::power_cut`].
@@ -81,15 +86,6 @@ impl Disk {
         let state = self.state();
         let content = state.stored.names[Part::Database as usize].map(|content| &state.stored.contents[content]);
         content.map(|content| content.current.clone()).unwrap_or_default()
-    }
-
-    /// Takes everything away but the database.
-    pub fn keep_database_alone(&self) {
-        let mut state = self.state();
-        for part in [Part::Journal, Part::Wal] {
-            state.stored.names[part as usize] = None;
-            state.stored.synced_names[part as usize] = None;
-        }
     }
 
     /// The same for disks on which the same is found, now and after a power cut.
@@ -126,13 +122,16 @@ impl Stored {
         content.since.push(change);
     }
 
-    pub(super) fn sync(&mut self, part: Part, content: usize) {
+    pub(super) fn sync(&mut self, part: Part, content: usize, syncs_folder: bool) {
         if self.lies > 0 {
             self.lies -= 1;
             return;
         }
         if self.names[part as usize] == Some(content) {
             self.synced_names[part as usize] = Some(content);
+        }
+        if syncs_folder {
+            self.synced_names = self.names;
         }
         let content = &mut self.contents[content];
         // Not simply a copy of what is in memory: a part of that may have been forgotten.
