@@ -349,7 +349,11 @@ fn connect() -> rusqlite::Result<Connection> {
 
 /// Sets a pragma that answers the value now in force, which is the old one where SQLite could not comply.
 fn set(connection: &Connection, pragma: &str, value: &str) -> Result<(), Failure> {
-    let now: String = connection.pragma_update_and_check(None, pragma, value, |row| row.get(0))?;
+    let mut statement = connection.prepare(&format!("PRAGMA {pragma} = {value}"))?;
+    let mut rows = statement.query([])?;
+    let now: String = rows.next()?.map(|row| row.get(0)).transpose()?.unwrap_or_default();
+    // The answer comes first: what it changes in the file commits as it ends, and may fail then.
+    while rows.next()?.is_some() {}
     if now.eq_ignore_ascii_case(value) { Ok(()) } else { Err(Refusal::wrong_mode().into()) }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::disk::{Disk, Fault};
 use crate::harness::*;
-use host_example::Part;
 use host_example::Sharing::{Shared, Sole, SoleAtomic};
+use host_example::{Error, Part};
 
 const MODES: [host_example::Sharing; 3] = [Sole, Shared, SoleAtomic];
 
@@ -49,6 +49,35 @@ fn a_failed_checkpoint_after_the_commit_does_not_fail_the_call() {
     let mut client = Client::new(host(), disk.storage());
     assert_replay_of(&answer, &client.call("create_note", arguments));
     assert_eq!(client.verify(), Vec::<String>::new());
+}
+
+/// Also in a batch that is larger than SQLite's cache, which is written in part before its commit.
+#[test]
+fn an_answer_of_a_batch_is_kept_whatever_failed_meanwhile() {
+    for (body, step) in [("hello".to_owned(), 1), ("\u{1f95b}".repeat(10_000), 997)] {
+        let calls: Vec<_> = (0..64).map(|number| ("create_note", note(&format!("key-{number}"), &body))).collect();
+        let disk = Disk::new(Sole);
+        assert_fresh(&Client::new(host(), disk.storage()).call("create_note", &note("key", "old")));
+        let clean = disk.copy(Sole);
+        clean.fault(Fault::None);
+        Client::new(host(), clean.storage()).batch(&calls);
+        let count = clean.calls();
+        for (error, from) in [(Error::NoSpace, 1), (Error::ReadOnly, 2)] {
+            for at in (from..=count).step_by(step) {
+                let failing = disk.copy(Sole);
+                failing.fault(Fault::Fail(at, error));
+                let answers = Client::new(host(), failing.storage()).batch(&calls);
+                failing.fault(Fault::None);
+                let mut client = Client::new(host(), failing.storage());
+                for (answer, (tool, arguments)) in answers.iter().zip(&calls) {
+                    if answer["status"] == "succeeded" {
+                        assert_replay_of(answer, &client.call(tool, arguments));
+                    }
+                }
+                assert_eq!(client.verify(), Vec::<String>::new(), "{error:?} at call {at} of {count}");
+            }
+        }
+    }
 }
 
 /// A receipt that cannot be inserted takes its effect with it.

@@ -179,23 +179,24 @@ impl Plot {
             names,
             steps: steps.clone(),
             contract,
+            is_begun: matches!(before, Before::Killed(..)),
             every,
         };
-        match before {
+        match &before {
             Before::Nothing => vec![scene(name.to_owned(), Disk::new(mode), Names::new())],
             Before::Schema(version) => {
-                vec![scene(name.to_owned(), Disk::of(mode, old_database(stage, version)), Names::new())]
+                vec![scene(name.to_owned(), Disk::of(mode, old_database(stage, *version)), Names::new())]
             }
             Before::Used(left, ago, steps) => {
                 stage.clock.set(START - ago);
-                let disk = Disk::new(left);
-                let names = take(stage, &disk, contract, &steps, Names::new());
-                let name = if left == mode { name.to_owned() } else { format!("{name} from {left:?}") };
+                let disk = Disk::new(*left);
+                let names = take(stage, &disk, contract, steps, Names::new());
+                let name = if *left == mode { name.to_owned() } else { format!("{name} from {left:?}") };
                 vec![scene(name, disk.power_cut(1).copy(mode), names)]
             }
             Before::Killed(left, steps) => {
                 stage.clock.set(START);
-                let disk = Disk::new(left);
+                let disk = Disk::new(*left);
                 let (last, earlier) = steps.split_last().expect("a step");
                 let mut client = stage.client(&disk);
                 let mut names = Names::new();
@@ -207,7 +208,7 @@ impl Plot {
                 last.take(stage, &mut client, &contract, &mut names).expect("an answer");
                 let ends = |call| matches!(call, disk::Call::Sync | disk::Call::SetSize);
                 let moments = disk.moments().into_iter().filter(|moment| ends(moment.call));
-                let name = if left == mode { name.to_owned() } else { format!("{name} from {left:?}") };
+                let name = if *left == mode { name.to_owned() } else { format!("{name} from {left:?}") };
                 let killed = |moment: disk::Moment| {
                     scene(
                         format!("{name} ({:?}, call {})", moment.call, moment.at),

@@ -79,7 +79,10 @@ impl Step {
                     arguments: filled(arguments, names),
                 };
                 let replies = instance.call(&calls.iter().map(invocation).collect::<Vec<_>>())?;
-                let bodies: Vec<_> = replies.into_iter().map(|reply| answer(reply.body)).collect::<Result<_, _>>()?;
+                let has_acted = replies.iter().any(|reply| !reply.refused);
+                let bodies: Result<Vec<_>, _> = replies.into_iter().map(|reply| answer(reply.body)).collect();
+                // A refusal undoes its own call alone.
+                let bodies = bodies.map_err(|error| if has_acted { NotDone("partly") } else { error })?;
                 bodies.iter().for_each(|body| learn(body, names));
                 bodies.join("\n")
             }
