@@ -4,16 +4,18 @@
 //! dropped is rolled back; a failed commit says whether it may have happened.
 
 use crate::engine;
-use crate::imports::storage::{self as host, Part, Sharing};
+use crate::imports::storage::{self as host, Sharing};
 use crate::refusal::{Failure, Refusal};
 use crate::settings;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::cell::{Cell, RefCell};
 
 mod access;
+mod remains;
 pub(crate) mod vfs;
 
 pub use access::{Snapshot, Transaction};
+use remains::{failure, is_wal, rewrite_wal, sync_all};
 
 /// The tables of a component, and whose they are.
 pub struct Schema {
@@ -59,6 +61,10 @@ pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T,
 ///
 /// After an error the database is closed all the same, and its files are as a killed process would leave them.
 pub(crate) fn close() -> Result<(), Refusal> {
+    // A host that knows of it has taken the files away already.
+    if vfs::failed() {
+        return Err(Refusal::storage_failed());
+    }
     let Some(database) = DATABASE.take() else { return Ok(()) };
     // SQLite would make this checkpoint as well, but not say if it failed.
     let checkpoint = database.checkpoint();
@@ -355,49 +361,4 @@ fn set(connection: &Connection, pragma: &str, value: &str) -> Result<(), Failure
     // The answer comes first: what it changes in the file commits as it ends, and may fail then.
     while rows.next()?.is_some() {}
     if now.eq_ignore_ascii_case(value) { Ok(()) } else { Err(Refusal::wrong_mode().into()) }
-}
-
-/// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18).
-fn is_wal() -> Result<bool, Refusal> {
-    let versions = host::File::open(Part::Database, false).and_then(|file| vfs::read_whole(&file, 18, 2));
-    Ok(versions.map_err(failure)?.contains(&2))
-}
-
-/// What an earlier instance failed to sync, the system may hold in memory as if it were written, and a second sync then
-/// succeeds falsely. So the WAL is written anew, byte for byte, before it is synced and read. (A checkpoint would not do:
-/// of a WAL whose end was never stored, a power cut would leave the beginning, older than what was moved out of it.)
-fn rewrite_wal() -> Result<(), host::Error> {
-    const CHUNK: u32 = 1 << 18;
-    let file = match host::File::open(Part::Wal, false) {
-        Err(host::Error::NotFound) => return Ok(()),
-        file => file?,
-    };
-    let mut offset = 0;
-    loop {
-        let bytes = vfs::read_whole(&file, offset, CHUNK)?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        file.write(offset, &bytes)?;
-        offset += bytes.len() as u64;
-    }
-}
-
-/// Makes durable what a dead process may have left in the page cache alone.
-fn sync_all() -> Result<(), Refusal> {
-    for part in [Part::Database, Part::Journal, Part::Wal] {
-        match host::File::open(part, false) {
-            Err(host::Error::NotFound) => {}
-            file => file.and_then(|file| file.sync()).map_err(failure)?,
-        }
-    }
-    Ok(())
-}
-
-/// An error of a call that does not go through SQLite.
-fn failure(error: host::Error) -> Refusal {
-    if error == host::Error::Io {
-        vfs::fail();
-    }
-    error.into()
 }

@@ -33,7 +33,7 @@ const MUTANTS: [Mutant; 4] = [
     },
     Mutant {
         name: "no-sync-at-open",
-        file: "src/storage.rs",
+        file: "src/storage/remains.rs",
         text: "for part in [Part::Database, Part::Journal, Part::Wal] {",
         fault: "for part in [Part::Database; 0] {",
     },

@@ -68,5 +68,7 @@ fn a_component_that_cannot_roll_back_is_noticed() {
     let off = mutant("journal-off");
     let stage = || Stage::new(&off);
     let scenes = scenes(&Stage::new(component()), SoleAtomic, Some("batch that spills"));
-    assert_noticed("journal_mode=OFF", &try_all(stage, &scenes, fail_everywhere));
+    let found = try_all(stage, &scenes, fail_everywhere);
+    assert_noticed("journal_mode=OFF", &found);
+    assert!(found.bad.iter().any(|bad| bad.contains("The database is damaged.")));
 }

@@ -71,21 +71,7 @@ pub fn try_all(
             scope.spawn(|| {
                 let stage = stage();
                 while let Some(scene) = scenes.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let t = std::time::Instant::now();
                     let one = attempt(&stage, scene);
-                    {
-                        use std::io::Write;
-                        writeln!(
-                            std::io::stderr(),
-                            "DEBUGT {}: {} calls {} rec {} bad {:?}",
-                            scene.name,
-                            one.calls,
-                            one.recoveries,
-                            one.bad.len(),
-                            t.elapsed()
-                        )
-                        .unwrap();
-                    }
                     found.lock().unwrap().add(one);
                 }
             });
@@ -153,7 +139,7 @@ impl Attempt<'_> {
         drop(client);
         self.note("killed", moment, 0, outcome);
         // The next step was not begun.
-        life.stopped = Some(NotDone("unavailable"));
+        life.stopped = Some(NotDone("unavailable", String::new()));
         for seed in seeds.of(self.scene, moment.at).take(3) {
             self.recover("killed, answered, then cut", &cache.power_cut(seed), &life, moment, seed);
         }
@@ -163,9 +149,21 @@ impl Attempt<'_> {
         if let Err(what) = outcome {
             let (name, calls) = (&self.scene.name, self.clean.calls);
             let (call, at) = (moment.call, moment.at);
-            self.found.bad.push(format!("{name}: {how} in call {at} of {calls} ({call:?}), image {seed:#x}: {what}"));
+            self.found
+                .bad
+                .push(format!("{name}: {how} in call {at} of {calls} ({call:?}), image {seed:#x}: {}", brief(&what)));
         }
     }
+}
+
+/// The beginning and the end: arguments may be long.
+pub fn brief(text: &str) -> String {
+    const MOST: usize = 1500;
+    let characters: Vec<_> = text.chars().collect();
+    if characters.len() <= 2 * MOST {
+        return text.to_owned();
+    }
+    characters[..MOST].iter().chain(&['\n', '…', '\n']).chain(&characters[characters.len() - MOST..]).collect()
 }
 
 pub const MODES: [Sharing; 3] = [Sharing::Sole, Sharing::Shared, Sharing::SoleAtomic];

@@ -1,6 +1,6 @@
 //! Every call to storage of a scene fails, once or from there on, or reads less than there is.
 
-use super::cut::Found;
+use super::cut::{Found, brief};
 use super::scene::{Clean, Scene};
 use super::stage::Stage;
 use crate::disk::{Call, Fault};
@@ -38,7 +38,7 @@ pub fn fail_everywhere(stage: &Stage, scene: &Scene) -> Found {
             found.recoveries += 1;
             if let Err(what) = fail(stage, scene, &clean, fault, &mut seen) {
                 let (name, call) = (&scene.name, moment.call);
-                found.bad.push(format!("{name}: {fault:?} of {} ({call:?}): {what}", clean.calls));
+                found.bad.push(format!("{name}: {fault:?} of {} ({call:?}): {}", clean.calls, brief(&what)));
             }
         }
     }
@@ -61,7 +61,9 @@ fn fail(
     if failed && !client.instance.is_spent() {
         return Err("the host trusts an instance whose storage failed".to_owned());
     }
-    if let Some(error) = life.stopped.filter(|error| !["unavailable", "unconfirmed", "partly"].contains(&error.0)) {
+    if let Some(error) =
+        life.stopped.as_ref().filter(|error| !["unavailable", "unconfirmed", "partly"].contains(&error.0))
+    {
         return Err(format!("{:?} is answered {error:?}", scene.steps[life.answers.len()]));
     }
     // What was answered is durable whatever failed.

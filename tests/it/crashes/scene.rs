@@ -108,7 +108,7 @@ impl Scene {
         for (number, (step, expected)) in self.steps.iter().zip(&clean.answers).enumerate().skip(answered) {
             let answer = step.take(stage, &mut client, &self.contract, &mut names);
             let answer = answer.map_err(|error| format!("{step:?} is answered {error:?}"))?;
-            let is_undone = life.stopped.is_some_and(NotDone::is_undone) && !(self.is_begun && number == 0);
+            let is_undone = life.stopped.as_ref().is_some_and(NotDone::is_undone) && !(self.is_begun && number == 0);
             let may_be_done = number == answered && !is_undone;
             let is_right = if may_be_done {
                 as_first(&answer) == as_first(expected) || step.answer_if_done() == Some(&answer)

@@ -27,32 +27,33 @@ pub enum Step {
 /// The ids that were answered last.
 pub type Names = BTreeMap<&'static str, String>;
 
-/// Refused or cut off, since storage failed or died: the code, or `trap`. Any other refusal is an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotDone(pub &'static str);
+/// Refused or cut off, since storage failed or died: the code, or `trap`, and what was said. Any other refusal is an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotDone(pub &'static str, pub String);
 
 impl NotDone {
     /// Whether it says that nothing was changed.
-    pub fn is_undone(self) -> bool {
+    pub fn is_undone(&self) -> bool {
         self.0 == "unavailable"
     }
 }
 
 impl From<wasmtime::Error> for NotDone {
-    fn from(_: wasmtime::Error) -> Self {
-        NotDone("trap")
+    fn from(trap: wasmtime::Error) -> Self {
+        NotDone("trap", format!("{trap:#}"))
     }
 }
 
 impl From<host_example::types::Refusal> for NotDone {
     fn from(refusal: host_example::types::Refusal) -> Self {
         use host_example::types::RefusalCode as Code;
-        match refusal.code {
-            Code::Unavailable => NotDone("unavailable"),
-            Code::Unconfirmed => NotDone("unconfirmed"),
-            Code::Busy => NotDone("busy"),
-            _ => NotDone("another refusal"),
-        }
+        let code = match refusal.code {
+            Code::Unavailable => "unavailable",
+            Code::Unconfirmed => "unconfirmed",
+            Code::Busy => "busy",
+            _ => "another refusal",
+        };
+        NotDone(code, refusal.message)
     }
 }
 
@@ -82,7 +83,8 @@ impl Step {
                 let has_acted = replies.iter().any(|reply| !reply.refused);
                 let bodies: Result<Vec<_>, _> = replies.into_iter().map(|reply| answer(reply.body)).collect();
                 // A refusal undoes its own call alone.
-                let bodies = bodies.map_err(|error| if has_acted { NotDone("partly") } else { error })?;
+                let bodies =
+                    bodies.map_err(|error| if has_acted { NotDone("partly", String::new()) } else { error })?;
                 bodies.iter().for_each(|body| learn(body, names));
                 bodies.join("\n")
             }
@@ -189,13 +191,14 @@ fn answer(body: String) -> Result<String, NotDone> {
         return Ok(body);
     }
     let refusal: Value = serde_json::from_str(&body).unwrap_or_default();
-    match refusal["code"].as_str() {
-        Some("busy") => Err(NotDone("busy")),
-        Some("unavailable") => Err(NotDone("unavailable")),
+    let code = match refusal["code"].as_str() {
+        Some("busy") => "busy",
+        Some("unavailable") => "unavailable",
         // Of a restored copy it is an answer.
-        Some("unconfirmed") if refusal["retryable"] == true => Err(NotDone("unconfirmed")),
-        _ => Ok(body),
-    }
+        Some("unconfirmed") if refusal["retryable"] == true => "unconfirmed",
+        _ => return Ok(body),
+    };
+    Err(NotDone(code, refusal["message"].to_string()))
 }
 
 fn filled(arguments: &Value, names: &Names) -> String {
