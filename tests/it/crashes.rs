@@ -33,7 +33,9 @@ fn stage() -> Stage {
 
 fn all_scenes() -> Vec<Scene> {
     let stage = stage();
-    MODES.into_iter().flat_map(|mode| plot::scenes(&stage, mode, only().as_deref())).collect()
+    let scenes: Vec<_> = MODES.into_iter().flat_map(|mode| plot::scenes(&stage, mode, only().as_deref())).collect();
+    assert!(!scenes.is_empty(), "there is no scene {:?}", only());
+    scenes
 }
 
 fn only() -> Option<String> {
@@ -50,8 +52,8 @@ fn seeds() -> Seeds {
 fn tell(what: &str, found: &Found, took: Duration) {
     let Found { scenes, calls, recoveries, bad } = found;
     let bad = bad.len();
-    writeln!(io::stderr(), "{what}: {scenes} scenes, {calls} calls, {recoveries} recoveries, {bad} bad, {took:.0?}")
-        .unwrap();
+    let line = format!("{what}: {scenes} scenes, {calls} calls, {recoveries} recoveries, {bad} bad, {took:.0?}\n");
+    io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// C1, C2, C5; incidents 7 and 22.
