@@ -4,18 +4,20 @@
 //! dropped is rolled back; a failed commit says whether it may have happened.
 
 use crate::engine;
-use crate::imports::storage::{self as host, Part, Sharing};
+use crate::imports::storage::{self as host, Sharing};
 use crate::refusal::{Failure, Refusal};
 use crate::settings;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::cell::{Cell, RefCell};
 
 mod access;
-mod gathering;
+mod file;
+mod remains;
 mod transaction;
 pub(crate) mod vfs;
 
 pub use access::{Snapshot, Transaction};
+use remains::{failure, is_wal, rewrite_wal, sync_all};
 pub(crate) use transaction::{Begun, CommitError};
 
 /// The tables of a component, and whose they are.
@@ -66,6 +68,10 @@ pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T,
 ///
 /// After an error the database is closed all the same, and its files are as a killed process would leave them.
 pub(crate) fn close() -> Result<(), Refusal> {
+    // A host that knows of it has taken the files away already.
+    if vfs::failed() {
+        return Err(Refusal::storage_failed());
+    }
     let Some(database) = DATABASE.take() else { return Ok(()) };
     // SQLite would make this checkpoint as well, but not say if it failed.
     let checkpoint = database.checkpoint();
@@ -145,6 +151,16 @@ impl Database {
 
     fn begin(&self, sql: &'static str) -> rusqlite::Result<Begun<'_>> {
         Begun::new(&self.connection, sql)
+    }
+
+    /// Commits. If nothing was changed, SQLite syncs nothing, so what was read is made durable before it is answered
+    /// (contract rule C2).
+    pub fn commit(&self, write: Begun<'_>) -> Result<(), Refusal> {
+        if write.has_changed() {
+            return Ok(write.commit()?);
+        }
+        drop(write);
+        self.make_durable()
     }
 
     /// Returns once all that this connection may have read would survive a power cut (contract rule C2).
@@ -286,51 +302,10 @@ fn connect() -> rusqlite::Result<Connection> {
 
 /// Sets a pragma that answers the value now in force, which is the old one where SQLite could not comply.
 fn set(connection: &Connection, pragma: &str, value: &str) -> Result<(), Failure> {
-    let now: String = connection.pragma_update_and_check(None, pragma, value, |row| row.get(0))?;
+    let mut statement = connection.prepare(&format!("PRAGMA {pragma} = {value}"))?;
+    let mut rows = statement.query([])?;
+    let now: String = rows.next()?.map(|row| row.get(0)).transpose()?.unwrap_or_default();
+    // The answer comes first: what it changes in the file commits as it ends, and may fail then.
+    while rows.next()?.is_some() {}
     if now.eq_ignore_ascii_case(value) { Ok(()) } else { Err(Refusal::wrong_mode().into()) }
-}
-
-/// Whether the file's header says that a WAL belongs to it (<https://sqlite.org/fileformat.html>, offset 18).
-fn is_wal() -> Result<bool, Refusal> {
-    let versions = host::File::open(Part::Database, false).and_then(|file| file.read(18, 2));
-    Ok(versions.map_err(failure)?.contains(&2))
-}
-
-/// What an earlier instance failed to sync, the system may hold in memory as if it were written, and a second sync then
-/// succeeds falsely. So the WAL is written anew, byte for byte, before it is synced and read. (A checkpoint would not do:
-/// of a WAL whose end was never stored, a power cut would leave the beginning, older than what was moved out of it.)
-fn rewrite_wal() -> Result<(), host::Error> {
-    const CHUNK: u32 = 1 << 18;
-    let file = match host::File::open(Part::Wal, false) {
-        Err(host::Error::NotFound) => return Ok(()),
-        file => file?,
-    };
-    let mut offset = 0;
-    loop {
-        let bytes = file.read(offset, CHUNK)?;
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        file.write(offset, &bytes)?;
-        offset += bytes.len() as u64;
-    }
-}
-
-/// Makes durable what a dead process may have left in the page cache alone.
-fn sync_all() -> Result<(), Refusal> {
-    for part in [Part::Database, Part::Journal, Part::Wal] {
-        match host::File::open(part, false) {
-            Err(host::Error::NotFound) => {}
-            file => file.and_then(|file| file.sync()).map_err(failure)?,
-        }
-    }
-    Ok(())
-}
-
-/// An error of a call that does not go through SQLite.
-fn failure(error: host::Error) -> Refusal {
-    if error == host::Error::Io {
-        vfs::fail();
-    }
-    error.into()
 }

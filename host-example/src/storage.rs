@@ -60,6 +60,22 @@ impl State {
     }
 }
 
+/// Reads, and says whether fewer bytes than asked for are all up to the end of the file. If they are not, the component goes
+/// no further, and neither does the host.
+fn read(file: &mut dyn StorageFile, offset: u64, length: u32) -> Result<(Vec<u8>, bool), Error> {
+    let mut bytes = file.read(offset, length)?;
+    let mut least = u64::from(length);
+    if (bytes.len() as u64) < least {
+        least = file.size()?.saturating_sub(offset).min(least);
+        if (bytes.len() as u64) < least {
+            // Where others share it, it may have grown meanwhile.
+            bytes = file.read(offset, length)?;
+        }
+    }
+    let is_whole = bytes.len() as u64 >= least;
+    Ok((bytes, is_whole))
+}
+
 /// The one error after which the component may go on; whatever else fails is [`Error::Io`].
 fn only(harmless: Error) -> impl Fn(Error) -> Error {
     move |error| if error == harmless { error } else { Error::Io }
@@ -105,7 +121,9 @@ impl HostFile for State {
 
     fn read(&mut self, file: Resource<OpenFile>, offset: u64, length: u32) -> Result<Result<Vec<u8>, Error>> {
         ensure!(length as usize <= AT_ONCE, "the component reads {length} bytes at once");
-        self.file(&file, |file| file.read(offset, length))
+        let read = self.file(&file, |file| read(file, offset, length))?;
+        self.is_spent |= matches!(read, Ok((_, false)));
+        Ok(read.map(|(bytes, _)| bytes))
     }
 
     fn write(&mut self, file: Resource<OpenFile>, offset: u64, bytes: Vec<u8>) -> Result<Result<(), Error>> {

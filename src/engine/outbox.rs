@@ -153,7 +153,7 @@ pub(crate) fn claim(database: &Database, limit: u32, lease: u32, contract: Contr
         tasks.extend(hand_out(connection, &mut row, u64::from(lease), contract, now)?);
     }
     let next_due = rows::next_due(connection)?;
-    write.commit()?;
+    database.commit(write)?;
     Ok(Claimed { tasks, next_due })
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn sweep(database: &Database, limit: u32) -> Result<u32, Refusal> {
     }
     let write = database.write()?;
     let swept = bury(database.connection(), limit)?;
-    write.commit()?;
+    database.commit(write)?;
     Ok(swept)
 }
 

@@ -15,12 +15,14 @@ pub(crate) enum CommitError {
 #[must_use]
 pub(crate) struct Begun<'a> {
     connection: &'a Connection,
+    /// How many rows the connection had changed before.
+    before: u64,
 }
 
 impl<'a> Begun<'a> {
     pub fn new(connection: &'a Connection, sql: &'static str) -> rusqlite::Result<Begun<'a>> {
         run(connection, sql)?;
-        Ok(Begun { connection })
+        Ok(Begun { connection, before: connection.total_changes() })
     }
 
     /// Whether SQLite still has the transaction: an error may have rolled it back
@@ -28,6 +30,10 @@ impl<'a> Begun<'a> {
     /// Nor does it go on once storage has failed.
     pub fn is_alive(&self) -> bool {
         !self.connection.is_autocommit() && !vfs::failed()
+    }
+
+    pub fn has_changed(&self) -> bool {
+        self.changes() != self.before
     }
 
     /// Grows with every row that is changed, also by triggers and foreign keys

@@ -12,7 +12,7 @@
 
 #![allow(unsafe_code, reason = "SQLite calls a VFS through C pointers")]
 
-use super::gathering::File;
+use super::file::File;
 use crate::imports::storage::{self, Error, LockLevel, Part};
 use rusqlite::ffi;
 use std::cell::Cell;
@@ -265,16 +265,16 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, size: 
     let file = unsafe { this(file) };
     let (out, size) = (out.cast::<u8>(), size as usize);
     match file.file.read(offset as u64, size as u32) {
-        Ok(bytes) if bytes.len() <= size => {
-            // SAFETY: `out` has room for `size` bytes, of which the first are copied from a vector of our own and the
-            // rest, at the end of the file, zeroed as SQLite wants it.
+        Ok(bytes) => {
+            // SAFETY: `out` has room for `size` bytes, of which the first are copied from a vector of our own, which has no
+            // more, and the rest, at the end of the file, zeroed as SQLite wants it.
             unsafe {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), out, bytes.len());
                 out.add(bytes.len()).write_bytes(0, size - bytes.len());
             }
             if bytes.len() == size { ffi::SQLITE_OK } else { ffi::SQLITE_IOERR_SHORT_READ }
         }
-        _ => failed_with(ffi::SQLITE_IOERR_READ),
+        Err(_) => failed_with(ffi::SQLITE_IOERR_READ),
     }
 }
 

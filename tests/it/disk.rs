@@ -1,35 +1,32 @@
 //! A disk in memory that fails, fills up, dies and loses power on command.
 //!
-//! A file is what was synced and the changes since. A killed process leaves both, as the page cache does; a power cut
-//! keeps the synced part, and of each later change whatever sectors the seed says, and likewise of the folder's entries.
+//! A file is what was synced and the changes since. A killed process leaves both, as the page cache does; what a power cut
+//! leaves is in `disk/stored.rs`.
 
 use host_example::{Error, LockLevel, Part, Sharing, Storage, StorageFile};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-#[derive(Clone, Default)]
-struct Content {
-    synced: Vec<u8>,
-    current: Vec<u8>,
-    since: Vec<Change>,
-}
+mod stored;
 
-#[derive(Clone)]
-enum Change {
-    Write(usize, Vec<u8>),
-    Size(usize),
-}
+use stored::{Change, Content, Stored};
+pub use stored::{Moment, mix};
 
-impl Change {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        match self {
-            Change::Write(offset, written) => put(bytes, *offset, written),
-            Change::Size(size) => bytes.resize(*size, 0),
-        }
-    }
+/// The calls to storage. Those from `Open` on may change what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub enum Call {
+    Exists,
+    Read,
+    Size,
+    Lock,
+    Open,
+    Write,
+    SetSize,
+    Sync,
+    Remove,
 }
 
 /// What goes wrong, counting the calls from 1.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Fault {
     #[default]
     None,
@@ -37,6 +34,9 @@ pub enum Fault {
     Fail(u64, Error),
     /// This call and all later ones fail.
     FailFrom(u64, Error),
+    /// If this call is a read, it answers fewer bytes than there are; and so do all later ones.
+    Short(u64),
+    ShortFrom(u64),
     /// If this call is a sync, it fails, and the system forgets what it did not write: it is in memory as if it were
     /// written, and a later sync succeeds without writing it.
     ForgetAt(u64),
@@ -48,20 +48,16 @@ pub enum Fault {
     Full(usize),
 }
 
-#[derive(Clone, Default)]
 struct State {
-    sharing: Option<Sharing>,
-    contents: Vec<Content>,
-    /// The folder: which content each part's name leads to, now and after a power cut.
-    names: [Option<usize>; 3],
-    synced_names: [Option<usize>; 3],
+    sharing: Sharing,
+    stored: Stored,
     fault: Fault,
     calls: u64,
     writes: u64,
     highest_lock: u8,
-    died_in_sync: bool,
-    /// Controls: so many syncs do nothing.
-    lies: u32,
+    /// Every so many calls, what a machine leaves that dies in the call is kept; never if 0.
+    every: u64,
+    moments: Vec<Moment>,
 }
 
 #[derive(Clone)]
@@ -69,7 +65,20 @@ pub struct Disk(Arc<Mutex<State>>);
 
 impl Disk {
     pub fn new(sharing: Sharing) -> Disk {
-        Disk(Arc::new(Mutex::new(State { sharing: Some(sharing), ..State::default() })))
+        Disk::with(sharing, Stored::default())
+    }
+
+    fn with(sharing: Sharing, stored: Stored) -> Disk {
+        Disk(Arc::new(Mutex::new(State {
+            sharing,
+            stored,
+            fault: Fault::None,
+            calls: 0,
+            writes: 0,
+            highest_lock: 0,
+            every: 0,
+            moments: Vec::new(),
+        })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -77,15 +86,15 @@ impl Disk {
     }
 
     pub fn storage_mode(&self) -> Sharing {
-        self.state().sharing.unwrap()
+        self.state().sharing
     }
 
     /// For one instance.
     pub fn storage(&self) -> Mounted {
         let mut state = self.state();
-        if state.sharing == Some(Sharing::SoleAtomic) {
+        if state.sharing == Sharing::SoleAtomic {
             // What was not synced was never stored.
-            for content in &mut state.contents {
+            for content in &mut state.stored.contents {
                 content.current = content.synced.clone();
                 content.since.clear();
             }
@@ -101,6 +110,17 @@ impl Disk {
         state.fault = fault;
     }
 
+    /// Counts the calls anew, and keeps of every so many what a machine leaves that dies in them.
+    pub fn record(&self, every: u64) {
+        self.fault(Fault::None);
+        self.state().every = every;
+    }
+
+    /// What was kept, in the order of the calls.
+    pub fn moments(&self) -> Vec<Moment> {
+        std::mem::take(&mut self.state().moments)
+    }
+
     pub fn calls(&self) -> u64 {
         self.state().calls
     }
@@ -113,89 +133,30 @@ impl Disk {
 
     /// Bytes stored now.
     pub fn used(&self) -> usize {
-        self.state().used()
+        self.state().stored.used()
     }
 
     /// The next syncs do nothing and say that they did.
     pub fn lie(&self, syncs: u32) {
-        self.state().lies = syncs;
+        self.state().stored.lies = syncs;
+    }
+
+    /// From now on what was removed may be back after a power cut.
+    pub fn forget_removals(&self) {
+        self.state().stored.forgets_removals = true;
     }
 
     pub fn has(&self, part: Part) -> bool {
-        self.state().names[part as usize].is_some()
+        self.state().stored.names[part as usize].is_some()
     }
 
     /// The same disk as it is now, for another life of it, in working order, in the given mode.
     pub fn copy(&self, sharing: Sharing) -> Disk {
-        let state = State { sharing: Some(sharing), fault: Fault::None, ..self.state().clone() };
-        Disk(Arc::new(Mutex::new(state)))
+        Disk::with(sharing, self.state().stored.clone())
     }
-
-    /// What a power cut leaves. Seed 0 drops all that was not synced, seed 1 keeps it, others choose at random.
-    pub fn power_cut(&self, seed: u64) -> Disk {
-        let state = self.state();
-        let sharing = state.sharing.unwrap();
-        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut keep = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            seed == 1 || (seed > 1 && random >> 40 & 1 == 1)
-        };
-        // Under sole-atomic nothing lands before the sync, and in it all or nothing.
-        let all = keep() && state.died_in_sync;
-        let mut keep = || if sharing == Sharing::SoleAtomic { all } else { keep() };
-        let names: Vec<_> = state
-            .names
-            .iter()
-            .zip(state.synced_names)
-            .map(|(now, synced)| if keep() { *now } else { synced })
-            .collect();
-        let contents = state.contents.iter().map(|content| {
-            let mut bytes = content.synced.clone();
-            for change in &content.since {
-                match change {
-                    Change::Size(size) if keep() => bytes.resize(*size, 0),
-                    Change::Size(_) => {}
-                    Change::Write(offset, written) => {
-                        let mut from = 0;
-                        while from < written.len() {
-                            let to = (from + 512 - (offset + from) % 512).min(written.len());
-                            if keep() {
-                                put(&mut bytes, offset + from, &written[from..to]);
-                            }
-                            from = to;
-                        }
-                    }
-                }
-            }
-            Content { synced: bytes.clone(), current: bytes, since: Vec::new() }
-        });
-        let names = [names[0], names[1], names[2]];
-        let contents = contents.collect();
-        Disk(Arc::new(Mutex::new(State {
-            sharing: Some(sharing),
-            contents,
-            names,
-            synced_names: names,
-            ..State::default()
-        })))
-    }
-}
-
-fn put(bytes: &mut Vec<u8>, offset: usize, written: &[u8]) {
-    let end = offset + written.len();
-    if bytes.len() < end {
-        bytes.resize(end, 0);
-    }
-    bytes[offset..end].copy_from_slice(written);
 }
 
 impl State {
-    fn used(&self) -> usize {
-        self.names.iter().flatten().map(|&content| self.contents[content].current.len()).sum()
-    }
-
     /// Counts a call. An error is the call's; true means that the machine dies in it.
     fn enter(&mut self) -> Result<bool, Error> {
         self.calls += 1;
@@ -208,12 +169,25 @@ impl State {
         }
     }
 
-    fn change(&mut self, content: usize, change: Change, dies: bool) -> Result<(), Error> {
-        self.writes += 1;
-        let content = &mut self.contents[content];
-        change.apply(&mut content.current);
-        content.since.push(change);
+    /// The call has done what it does to the disk, which is not synced, if it ends here.
+    fn end(&mut self, call: Call, dies: bool) -> Result<(), Error> {
+        self.stored.died_in_sync = call == Call::Sync;
+        if self.every > 0 && self.calls.is_multiple_of(self.every) {
+            self.moments.push(Moment { at: self.calls, call, sharing: self.sharing, stored: self.stored.clone() });
+        }
         if dies { Err(Error::Io) } else { Ok(()) }
+    }
+
+    /// A call that changes nothing.
+    fn look(&mut self, call: Call) -> Result<(), Error> {
+        self.enter()?;
+        self.end(call, false)
+    }
+
+    fn change(&mut self, content: usize, change: Change, call: Call, dies: bool) -> Result<(), Error> {
+        self.writes += 1;
+        self.stored.change(content, change);
+        self.end(call, dies)
     }
 }
 
@@ -224,48 +198,51 @@ pub struct Mounted {
 
 impl Storage for Mounted {
     fn sharing(&self) -> Result<Sharing, String> {
-        Ok(self.disk.state().sharing.unwrap())
+        Ok(self.disk.state().sharing)
     }
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
         let mut state = self.disk.state();
         let dies = state.enter()?;
-        if state.sharing == Some(Sharing::SoleAtomic) && part != Part::Database {
+        if state.sharing == Sharing::SoleAtomic && part != Part::Database {
             assert!(!create, "sole-atomic has a database alone");
             return Err(Error::NotFound);
         }
-        let content = match state.names[part as usize] {
+        let stored = &mut state.stored;
+        let content = match stored.names[part as usize] {
             Some(content) => content,
             None if create => {
-                state.contents.push(Content::default());
-                let content = state.contents.len() - 1;
-                state.names[part as usize] = Some(content);
+                stored.contents.push(Content::default());
+                let content = stored.contents.len() - 1;
+                stored.names[part as usize] = Some(content);
                 content
             }
-            None => return Err(Error::NotFound),
+            None => {
+                state.end(Call::Open, dies)?;
+                return Err(Error::NotFound);
+            }
         };
-        if dies {
-            return Err(Error::Io);
-        }
+        state.end(Call::Open, dies)?;
         let sync_failed = Arc::clone(&self.sync_failed);
-        Ok(Box::new(OpenPart { disk: self.disk.clone(), part, content, sync_failed }))
+        Ok(Box::new(OpenPart { disk: self.disk.clone(), part, content, has_synced: false, sync_failed }))
     }
 
     fn exists(&mut self, part: Part) -> Result<bool, Error> {
         let mut state = self.disk.state();
-        state.enter()?;
-        Ok(state.names[part as usize].is_some_and(|content| !state.contents[content].current.is_empty()))
+        state.look(Call::Exists)?;
+        let stored = &state.stored;
+        Ok(stored.names[part as usize].is_some_and(|content| !stored.contents[content].current.is_empty()))
     }
 
     fn remove(&mut self, part: Part) -> Result<(), Error> {
         let mut state = self.disk.state();
         let dies = state.enter()?;
         state.writes += 1;
-        state.names[part as usize].take().ok_or(Error::NotFound)?;
-        if dies {
-            return Err(Error::Io);
+        state.stored.names[part as usize].take().ok_or(Error::NotFound)?;
+        state.end(Call::Remove, dies)?;
+        if !state.stored.forgets_removals {
+            state.stored.synced_names[part as usize] = None;
         }
-        state.synced_names[part as usize] = None;
         Ok(())
     }
 }
@@ -274,16 +251,26 @@ struct OpenPart {
     disk: Disk,
     part: Part,
     content: usize,
+    has_synced: bool,
     sync_failed: Arc<Mutex<bool>>,
 }
 
 impl StorageFile for OpenPart {
     fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
         let mut state = self.disk.state();
-        state.enter()?;
-        let current = &state.contents[self.content].current;
+        state.look(Call::Read)?;
+        let current = &state.stored.contents[self.content].current;
         let from = current.len().min(offset as usize);
-        let to = current.len().min(from + length as usize);
+        let mut to = current.len().min(from + length as usize);
+        let is_short = match state.fault {
+            Fault::Short(at) => state.calls == at,
+            Fault::ShortFrom(at) => state.calls >= at,
+            _ => false,
+        };
+        if is_short {
+            // Nothing, a third, or two thirds.
+            to = from + (to - from) * (state.calls % 3) as usize / 3;
+        }
         Ok(current[from..to].to_vec())
     }
 
@@ -292,27 +279,27 @@ impl StorageFile for OpenPart {
         let dies = state.enter()?;
         if let Fault::Full(most) = state.fault {
             let end = offset as usize + bytes.len();
-            let grows = end.saturating_sub(state.contents[self.content].current.len());
-            if grows > 0 && state.used() + grows > most {
+            let grows = end.saturating_sub(state.stored.contents[self.content].current.len());
+            if grows > 0 && state.stored.used() + grows > most {
                 return Err(Error::NoSpace);
             }
         }
         if matches!(state.fault, Fault::FailWritesTo(part) if part == self.part) {
             return Err(Error::Io);
         }
-        state.change(self.content, Change::Write(offset as usize, bytes.to_vec()), dies)
+        state.change(self.content, Change::Write(offset as usize, bytes.to_vec()), Call::Write, dies)
     }
 
     fn size(&mut self) -> Result<u64, Error> {
         let mut state = self.disk.state();
-        state.enter()?;
-        Ok(state.contents[self.content].current.len() as u64)
+        state.look(Call::Size)?;
+        Ok(state.stored.contents[self.content].current.len() as u64)
     }
 
     fn set_size(&mut self, size: u64) -> Result<(), Error> {
         let mut state = self.disk.state();
         let dies = state.enter()?;
-        state.change(self.content, Change::Size(size as usize), dies)
+        state.change(self.content, Change::Size(size as usize), Call::SetSize, dies)
     }
 
     fn sync(&mut self) -> Result<(), Error> {
@@ -321,48 +308,33 @@ impl StorageFile for OpenPart {
         // Once one has failed, all later ones of this instance do.
         let entered = state.enter();
         if matches!(state.fault, Fault::ForgetAt(at) if at == state.calls) {
-            state.contents[self.content].since.clear();
+            state.stored.contents[self.content].since.clear();
             *failed = true;
+        }
+        let entered = entered.and_then(|dies| state.end(Call::Sync, dies));
+        *failed |= entered.is_err();
+        if *failed {
             return Err(Error::Io);
         }
-        state.died_in_sync |= matches!(entered, Ok(true));
-        if *failed || !matches!(entered, Ok(false)) {
-            *failed = true;
-            return Err(Error::Io);
-        }
-        if state.lies > 0 {
-            state.lies -= 1;
-        } else {
-            let part = self.part as usize;
-            if state.names[part] == Some(self.content) {
-                state.synced_names[part] = Some(self.content);
-            }
-            // A process may have died in a removal.
-            let State { names, synced_names, .. } = &mut *state;
-            synced_names.iter_mut().zip(names).for_each(|(synced, now)| *synced = synced.filter(|_| now.is_some()));
-            let content = &mut state.contents[self.content];
-            // Not simply a copy of what is in memory: a part of that may have been forgotten.
-            for change in std::mem::take(&mut content.since) {
-                change.apply(&mut content.synced);
-            }
-        }
+        // The first one syncs the folder as well.
+        state.stored.sync(self.part, self.content, !std::mem::replace(&mut self.has_synced, true));
         Ok(())
     }
 
     /// One instance at a time: what locks do is tested on real files.
     fn lock(&mut self, level: LockLevel) -> Result<LockLevel, Error> {
         let mut state = self.disk.state();
-        state.enter()?;
+        state.look(Call::Lock)?;
         state.highest_lock = state.highest_lock.max(level as u8);
         Ok(level)
     }
 
     fn unlock(&mut self, _: LockLevel) -> Result<(), Error> {
-        self.disk.state().enter().map(drop)
+        self.disk.state().look(Call::Lock)
     }
 
     fn is_reserved(&mut self) -> Result<bool, Error> {
-        self.disk.state().enter()?;
+        self.disk.state().look(Call::Lock)?;
         Ok(false)
     }
 }

@@ -27,6 +27,12 @@ pub fn test_component() -> &'static Path {
     BUILT.get_or_init(|| xtask(&["component", "test"]))
 }
 
+/// The component with one fault: see `xtask/src/mutants.rs`.
+pub fn mutant(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| xtask(&["mutants"])).join(name).with_extension("wasm")
+}
+
 /// The program `host-example`, and the component that it finds by itself.
 pub fn host_program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -25,7 +25,6 @@ mod library;
 mod listing;
 mod model;
 mod outbox;
-mod outbox_crashes;
 mod outcomes;
 mod output;
 mod restored;

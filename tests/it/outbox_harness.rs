@@ -23,6 +23,10 @@ pub const LEASE: u64 = 30 * SECOND;
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
+    pub fn new(now: u64) -> Clock {
+        Clock(Arc::new(AtomicU64::new(now)))
+    }
+
     pub fn now(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
@@ -54,7 +58,7 @@ impl World {
 
     /// With environment variables.
     pub fn with(variables: &[(&str, &str)]) -> World {
-        let clock = Clock(Arc::new(AtomicU64::new(START)));
+        let clock = Clock::new(START);
         World { db: Database::new(), host: clocked_host(&clock, variables), clock }
     }
 

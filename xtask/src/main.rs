@@ -9,6 +9,7 @@ use std::{env, fs, process};
 mod clients;
 mod demo;
 mod hosts;
+mod mutants;
 mod packages;
 mod setup;
 
@@ -27,6 +28,8 @@ enum Cli {
         #[arg(long, conflicts_with = "world")]
         standalone: bool,
     },
+    /// Build components with a fault each, which tests must notice, and print their folder as the last line.
+    Mutants,
     /// Build the program `host-example` and print its path as the last line.
     Host,
     /// Build the program `counterfoil` and print its path as the last line.
@@ -81,6 +84,7 @@ fn run(cli: Cli) -> Result<()> {
         Cli::Setup => println!("ready"),
         Cli::Component { standalone: true, .. } => println!("{}", standalone()?.display()),
         Cli::Component { world, .. } => println!("{}", component(world)?.display()),
+        Cli::Mutants => println!("{}", mutants::run()?.display()),
         Cli::Host => println!("{}", program("host-example")?.display()),
         Cli::Server => println!("{}", program("counterfoil")?.display()),
         Cli::Demo => {
@@ -92,6 +96,7 @@ fn run(cli: Cli) -> Result<()> {
                 component(world)?;
             }
             standalone()?;
+            mutants::run()?;
             program("host-example")?;
             execute(cargo(&["test", "--workspace", "--"]).args(arguments))?;
         }

@@ -39,7 +39,7 @@ impl File {
 
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
         self.flush_or_fail()?;
-        self.file.read(offset, length)
+        read_whole(&self.file, offset, length)
     }
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
@@ -84,4 +84,19 @@ impl File {
     pub fn is_reserved(&mut self) -> Result<bool, Error> {
         self.file.is_reserved()
     }
+}
+
+/// Reads fewer bytes than `length` only at the end of the file. A host that breaks this promise is not believed: SQLite
+/// takes what is missing for zeros, and would go on with a page that never was.
+pub fn read_whole(file: &storage::File, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
+    let mut bytes = file.read(offset, length)?;
+    let mut least = u64::from(length);
+    if (bytes.len() as u64) < least {
+        least = file.size()?.saturating_sub(offset).min(least);
+        if (bytes.len() as u64) < least {
+            // Where others share it, it may have grown meanwhile.
+            bytes = file.read(offset, length)?;
+        }
+    }
+    if (least..=u64::from(length)).contains(&(bytes.len() as u64)) { Ok(bytes) } else { Err(Error::Io) }
 }
