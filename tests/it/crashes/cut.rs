@@ -8,6 +8,7 @@ use crate::disk::{Disk, Moment, mix};
 use host_example::Sharing;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::iter;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -90,7 +91,9 @@ pub fn crash_everywhere(stage: &Stage, scene: &Scene, seeds: Seeds) -> Found {
         for seed in seeds.of(scene, moment.at) {
             attempt.recover("cut", &moment.power_cut(seed), life, moment, seed);
         }
-        attempt.kill(moment, life, seeds);
+        for cache in iter::once(moment.killed()).chain(moment.killed_within()) {
+            attempt.kill(&cache, moment, life, seeds);
+        }
     }
     attempt.found
 }
@@ -115,14 +118,13 @@ impl Attempt<'_> {
 
     /// The process alone dies. The next one reads what the page cache has, which is all that was written, and answers the
     /// step in doubt, or again the last one; then the power goes.
-    fn kill(&mut self, moment: &Moment, life: &Life, seeds: Seeds) {
-        let cache = moment.killed();
+    fn kill(&mut self, cache: &Disk, moment: &Moment, life: &Life, seeds: Seeds) {
         if !self.seen.insert((cache.fingerprint(), usize::MAX - life.answers.len())) {
             return;
         }
         let Scene { steps, contract, .. } = self.scene;
         let mut life = life.clone();
-        let mut client = self.stage.client(&cache);
+        let mut client = self.stage.client(cache);
         let outcome = match steps.get(life.answers.len()) {
             Some(step) => match step.take(self.stage, &mut client, contract, &mut life.names) {
                 Ok(answer) => {

@@ -14,6 +14,8 @@ pub(super) struct Stored {
     pub(super) names: [Option<usize>; 3],
     pub(super) synced_names: [Option<usize>; 3],
     pub(super) died_in_sync: bool,
+    /// What was changed last.
+    pub(super) changed: usize,
     /// Controls: so many syncs do nothing, and a removal does not last.
     pub(super) lies: u32,
     pub(super) forgets_removals: bool,
@@ -59,6 +61,24 @@ impl Moment {
             _ => self.stored.clone(),
         };
         Disk::with(self.sharing, stored)
+    }
+
+    /// If the process is killed in the middle of a write, of which the beginning is there.
+    pub fn killed_within(&self) -> impl Iterator<Item = Disk> {
+        let quarters = if self.call == Call::Write && self.sharing != Sharing::SoleAtomic { 1..4 } else { 0..0 };
+        quarters.filter_map(|quarter| {
+            let mut stored = self.stored.clone();
+            let content = &mut stored.contents[stored.changed];
+            let Some(Change::Write(_, bytes)) = content.since.last_mut() else { return None };
+            let written = bytes.len() * quarter / 4 / SECTOR * SECTOR;
+            if written == 0 {
+                return None;
+            }
+            bytes.truncate(written);
+            content.current = content.synced.clone();
+            content.since.iter().for_each(|change| change.apply(&mut content.current));
+            Some(Disk::with(self.sharing, stored))
+        })
     }
 
     /// See [`Disk::power_cut`].
@@ -117,6 +137,7 @@ impl Stored {
     }
 
     pub(super) fn change(&mut self, content: usize, change: Change) {
+        self.changed = content;
         let content = &mut self.contents[content];
         change.apply(&mut content.current);
         content.since.push(change);
