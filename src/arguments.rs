@@ -17,7 +17,11 @@ pub const MAX_ARGUMENTS: usize = 64 * 1024;
 
 /// Reads a call's arguments from JSON: an object that has every field that is required, and none that is unknown (with
 /// `#[serde(deny_unknown_fields)]`), or twice.
-pub(crate) fn parse<A: DeserializeOwned>(json: &str) -> Result<A, Refusal> {
+///
+/// # Errors
+///
+/// `invalid_argument`, which says where and what is allowed.
+pub fn parse<A: DeserializeOwned>(json: &str) -> Result<A, Refusal> {
     if json.len() > MAX_ARGUMENTS {
         return Err(Refusal::invalid_argument(format!(
             "The arguments have {} bytes; at most {MAX_ARGUMENTS} are allowed.",

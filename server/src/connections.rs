@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulConnection, GracefulShutdown};
 use hyper_util::service::TowerToHyperService;
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
@@ -13,6 +13,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
@@ -31,7 +32,6 @@ pub async fn serve(
     last_answers: Duration,
     stop: impl Future<Output = ()>,
 ) {
-    let router = TowerToHyperService::new(router);
     let connections = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(most));
     let mut stop = pin!(stop);
@@ -53,31 +53,9 @@ pub async fn serve(
                 continue;
             }
         };
-        let router = router.clone();
-        let service = service_fn(move |request| {
-            // A task of its own goes on when the client has gone. It begins here, and not in the future, which hyper may
-            // drop before it has ever asked for it: a client can have gone when its request is read.
-            let answering = tokio::spawn(router.call(request));
-            async move {
-                match answering.await {
-                    // A service's error makes hyper close the connection.
-                    Ok(Ok(answer)) if answer.extensions().get::<HangUp>().is_some() => Err(HangUp),
-                    Ok(Ok(answer)) => Ok(answer),
-                    Ok(Err(never)) => match never {},
-                    Err(error) => {
-                        tracing::error!(%error, "a request came to no end");
-                        Err(HangUp)
-                    }
-                }
-            }
-        });
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(UNREAD));
-        // The timer bounds the wait for a request's head, by hyper's 30 seconds. Whoever says that no more comes still reads.
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).half_close(true);
-        let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
-        let connection = connections.watch(connection);
+        let connection = connections.watch(connection(Box::pin(stream), router.clone()));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection broke");
@@ -91,7 +69,36 @@ pub async fn serve(
     }
 }
 
-/// Marks an answer that is not to be written: [`serve`] makes hyper close the connection instead.
+/// One connection, to its end.
+pub fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    router: Router,
+) -> impl GracefulConnection<Error = hyper::Error> {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        // A task of its own goes on when the client has gone. It begins here, and not in the future, which hyper may
+        // drop before it has ever asked for it: a client can have gone when its request is read.
+        let answering = tokio::spawn(router.call(request));
+        async move {
+            match answering.await {
+                // A service's error makes hyper close the connection.
+                Ok(Ok(answer)) if answer.extensions().get::<HangUp>().is_some() => Err(HangUp),
+                Ok(Ok(answer)) => Ok(answer),
+                Ok(Err(never)) => match never {},
+                Err(error) => {
+                    tracing::error!(%error, "a request came to no end");
+                    Err(HangUp)
+                }
+            }
+        }
+    });
+    // The timer bounds the wait for a request's head, by hyper's 30 seconds. Whoever says that no more comes still reads.
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).half_close(true);
+    http.serve_connection(TokioIo::new(stream), service)
+}
+
+/// Marks an answer that is not to be written: [`connection`] makes hyper close the connection instead.
 #[derive(Clone, Copy, Debug)]
 pub struct HangUp;
 

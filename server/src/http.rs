@@ -10,6 +10,7 @@
 
 use crate::mcp::Tools;
 use crate::metrics::Metrics;
+use crate::owner::Instance;
 use crate::tokens::Tokens;
 use axum::Router;
 use axum::body::to_bytes;
@@ -55,7 +56,7 @@ pub struct Gate {
     pub large: Semaphore,
 }
 
-pub fn router(gate: Gate, tools: Tools) -> Router {
+pub fn router<I: Instance>(gate: Gate, tools: Tools<I>) -> Router {
     // A name that leads here, and is none of these, is another site's, which has bound it to this address.
     let mut hosts = StreamableHttpServerConfig::default().allowed_hosts;
     hosts.extend(gate.url.host_str().map(str::to_owned));

@@ -1,7 +1,7 @@
 //! The program `counterfoil`. Its parts are public for measuring and testing: they may change with each version.
 
 mod commands;
-mod connections;
+pub mod connections;
 mod contract;
 pub mod http;
 pub mod mcp;
@@ -9,8 +9,8 @@ pub mod metrics;
 pub mod owner;
 mod provider;
 mod retry;
-mod stdio;
-mod stop;
+pub mod stdio;
+pub mod stop;
 pub mod tokens;
 mod upkeep;
 mod worker;
@@ -64,7 +64,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let Cli { options, log_format, command } = Cli::parse();
-    log(&["counterfoil", "host_example"], log_format);
+    log(&["counterfoil_server", "host_example"], log_format);
     let done = match command {
         Command::Call(command) => command.run(&options),
         Command::Tools(command) => command.run(&options),

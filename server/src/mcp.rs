@@ -4,7 +4,7 @@
 mod answer;
 
 use crate::metrics::{self, Metrics};
-use crate::owner::{Call, Owner, OwnerError};
+use crate::owner::{Call, Instance, Owner, OwnerError};
 use answer::Answer;
 use host_example::{Description, Invocation, Principal, Reply};
 use jsonschema::Validator;
@@ -31,11 +31,16 @@ const INSTRUCTIONS: &str = "Choose a new idempotency_key for each intended actio
     the first call. If an answer is lost, or says that a retry can help, repeat the same call with the same key and \
     arguments: it acts at most once. Never take a new key because an answer is missing.";
 
-#[derive(Clone)]
-pub struct Tools(Arc<Shared>);
+pub struct Tools<I = host_example::Instance>(Arc<Shared<I>>);
 
-struct Shared {
-    owner: Arc<Owner>,
+impl<I> Clone for Tools<I> {
+    fn clone(&self) -> Self {
+        Tools(Arc::clone(&self.0))
+    }
+}
+
+struct Shared<I> {
+    owner: Arc<Owner<I>>,
     metrics: Arc<Metrics>,
     tools: Vec<Served>,
     /// Who is calling, where the transport does not say it with each request.
@@ -49,16 +54,16 @@ struct Served {
     reads: bool,
 }
 
-impl Tools {
+impl<I: Instance> Tools<I> {
     /// # Errors
     ///
     /// If a schema of the component's is none.
     pub fn new(
-        owner: Arc<Owner>,
+        owner: Arc<Owner<I>>,
         metrics: Arc<Metrics>,
         descriptions: Vec<Description>,
         principal: Option<Principal>,
-    ) -> Result<Tools, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Tools<I>, Box<dyn Error + Send + Sync>> {
         let tools = descriptions.into_iter().map(served).collect::<Result<_, _>>()?;
         Ok(Tools(Arc::new(Shared { owner, metrics, tools, principal })))
     }
@@ -107,7 +112,7 @@ fn served(description: Description) -> Result<Served, Box<dyn Error + Send + Syn
     Ok(Served { tool, schema, reads: description.read_only })
 }
 
-impl rmcp::ServerHandler for Tools {
+impl<I: Instance> rmcp::ServerHandler for Tools<I> {
     fn get_info(&self) -> ServerConfig {
         let program = Implementation::new("counterfoil", env!("CARGO_PKG_VERSION"));
         let capabilities = ServerCapabilities::builder().enable_tools().build();

@@ -1,16 +1,23 @@
 //! Standard input and output, between an agent's host and the protocol: lines of bounded length, of which those that are no JSON
 //! are answered here. (rmcp passes over them, and takes lines of any length.)
 
+use crate::mcp::Tools;
+use crate::owner::Instance;
 use crate::stop::Stop;
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
 use serde_json::Value;
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream,
     WriteHalf, duplex, split,
 };
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 /// The most bytes of a line, as of a request over HTTP.
 const MAX_LINE: usize = crate::http::MAX_REQUEST;
@@ -25,9 +32,49 @@ const BUFFER: usize = 64 << 10;
 const NO_JSON: &str = r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"This line is no JSON."}}"#;
 const TOO_LONG: &str = r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"This line has more than 524288 bytes."}}"#;
 
+/// How long the last answers of an agent may take, and its host to read them. A call has one in 4.5 s.
+pub const LAST_ANSWERS: Duration = Duration::from_secs(6);
+
+/// Serves until the input ends, or it is told to stop, which is taken for its end: what was read before is answered.
+///
+/// # Errors
+///
+/// If the input begins with what is no beginning.
+pub async fn serve<I: Instance>(
+    tools: Tools<I>,
+    stop: Stop,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (transport, reading, written) = open(stop, input, output);
+    let serving = async {
+        let mut refused = None;
+        match tools.serve(transport).await {
+            Ok(service) => drop(service.waiting().await?),
+            // Whoever looks whether the program starts says nothing.
+            Err(ServerInitializeError::ConnectionClosed(_)) => {}
+            Err(error) => refused = Some(error),
+        }
+        // Whoever has closed the output does not wait for answers.
+        drop(written.await?);
+        refused.map_or(Ok(()), |error| Err(error.into()))
+    };
+    let unread = async {
+        drop(reading.await);
+        sleep(LAST_ANSWERS).await;
+    };
+    tokio::select! {
+        served = serving => served,
+        () = unread => Ok(()),
+    }
+}
+
 /// What the protocol reads and writes; what ends with the input; and what ends once all that the protocol wrote is written.
-pub fn open(stop: Stop) -> (DuplexStream, JoinHandle<()>, JoinHandle<io::Result<()>>) {
-    let (input, output) = rmcp::transport::io::stdio_pipes();
+fn open(
+    stop: Stop,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+) -> (DuplexStream, JoinHandle<()>, JoinHandle<io::Result<()>>) {
     let (ours, theirs) = duplex(BUFFER);
     let (from_protocol, mut to_protocol) = split(ours);
     let output = Arc::new(Mutex::new(output));

@@ -30,7 +30,7 @@ pub fn on_signal() -> io::Result<Stop> {
 }
 
 /// Whether to stop, for whoever has to know.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Stop(Arc<watch::Sender<bool>>);
 
 impl Stop {

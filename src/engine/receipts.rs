@@ -126,6 +126,7 @@ pub(super) fn insert<T: Tool>(
 ///
 /// If the tool's arguments cannot be written as JSON: a bug of its author.
 #[expect(clippy::expect_used, reason = "only a bug of the tool's author makes it fail")]
-pub(super) fn canonical<T: Serialize>(arguments: &T) -> String {
+#[must_use]
+pub fn canonical<T: Serialize>(arguments: &T) -> String {
     serde_json::to_string(arguments).expect("a tool's arguments are written as JSON")
 }

@@ -8,6 +8,7 @@ use std::{env, fs, process};
 
 mod clients;
 mod demo;
+mod fuzz;
 mod hosts;
 mod mutants;
 mod packages;
@@ -54,6 +55,18 @@ enum Cli {
     /// Put MCP clients that others wrote into the target folder (PyPI's mcp, the MCP Inspector; needs Python 3.10, and
     /// Node 20 with npm), and try `counterfoil serve` under each, over stdio and HTTP.
     Clients,
+    /// Feed the engine and the server with input that libFuzzer makes, and look whether anything breaks them (needs a C++
+    /// compiler).
+    Fuzz {
+        /// What to feed, of the folders in fuzz/corpus; all unless some are named.
+        targets: Vec<String>,
+        /// For how long, each.
+        #[arg(long, value_name = "N", default_value = "60")]
+        seconds: u32,
+        /// Feed the one target that is named with this file alone.
+        #[arg(long, value_name = "FILE", conflicts_with = "seconds")]
+        input: Option<PathBuf>,
+    },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -106,11 +119,17 @@ fn run(cli: Cli) -> Result<()> {
             let component = component(World::Service)?;
             clients::run(&program("counterfoil")?, &component)?;
         }
+        Cli::Fuzz { targets, input: Some(input), .. } => match targets.as_slice() {
+            [target] => fuzz::again(target, &input)?,
+            _ => return Err("--input: name the one target that it is for".into()),
+        },
+        Cli::Fuzz { targets, seconds, .. } => fuzz::run(&targets, seconds)?,
     }
     Ok(())
 }
 
-/// As a cdylib alone, since Cargo does not optimise across crates for a library that is an rlib as well.
+/// As a cdylib alone, since Cargo does not optimise across crates for a library that is an rlib as well; and everywhere else an rlib
+/// alone, so that every build of it has a file name of its own.
 const LIBRARY: [&str; 6] = ["rustc", "--lib", "--crate-type", "cdylib", "--profile", "component"];
 
 /// Builds the component for one world and returns where it is.

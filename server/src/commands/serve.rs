@@ -14,8 +14,6 @@ use clap::Args;
 use host_example::commands::{Failure, Options, say};
 use host_example::{Description, Files, Instance, Limits, Principal};
 use reqwest::Url;
-use rmcp::ServiceExt;
-use rmcp::service::ServerInitializeError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,11 +64,8 @@ const WAIT: Duration = Duration::from_secs(2);
 /// A batch of the largest calls takes a tenth of it. One that takes longer is cut off, and its calls are made one by one.
 const COMPUTING: Duration = Duration::from_secs(2);
 
-/// How long the last answers of an agent may take, and its host to read them. A call has one in 4.5 s.
-const LAST_ANSWERS: Duration = Duration::from_secs(6);
-
 /// How long the last requests over HTTP may take, which may be on their way when it is to stop.
-const LAST_REQUESTS: Duration = http::READING.saturating_add(LAST_ANSWERS);
+const LAST_REQUESTS: Duration = http::READING.saturating_add(stdio::LAST_ANSWERS);
 
 impl Serve {
     pub fn run(self, options: &Options) -> Result<ExitCode, Failure> {
@@ -170,7 +165,10 @@ impl Serving {
         let upkeep = tokio::spawn(upkeep.run(Arc::clone(&owner), Arc::clone(&metrics), files, name));
         let worker = outbox.map(|outbox| tokio::spawn(work(outbox, owner, stop.clone())));
         let served = match way {
-            Way::Stdio(_) => stdio(tools, stop.clone()).await,
+            Way::Stdio(_) => {
+                let (input, output) = rmcp::transport::io::stdio_pipes();
+                stdio::serve(tools, stop.clone(), input, output).await.map_err(Failure::from)
+            }
             Way::Http { listener, tokens, url, origins, connections } => {
                 let large = Semaphore::new(MOST_LARGE);
                 let router = http::router(Gate { metrics, tokens, url, origins, large }, tools);
@@ -197,31 +195,6 @@ async fn work(outbox: Prepared, owner: Arc<Owner>, stop: Stop) -> Result<(), Fai
     let worked = outbox.worker(owner, false, stop.clone()).run().await;
     stop.now();
     worked.map_err(|error| format!("the worker cannot go on: {error}").into())
-}
-
-/// Until the input ends, or it is told to stop, which is taken for its end: what was read before is answered.
-async fn stdio(tools: Tools, stop: Stop) -> Result<(), Failure> {
-    let (transport, reading, written) = stdio::open(stop);
-    let serving = async {
-        let mut refused = None;
-        match tools.serve(transport).await {
-            Ok(service) => drop(service.waiting().await?),
-            // Whoever looks whether the program starts says nothing.
-            Err(ServerInitializeError::ConnectionClosed(_)) => {}
-            Err(error) => refused = Some(error),
-        }
-        // Whoever has closed the output does not wait for answers.
-        drop(written.await?);
-        refused.map_or(Ok(()), |error| Err(error.into()))
-    };
-    let unread = async {
-        drop(reading.await);
-        sleep(LAST_ANSWERS).await;
-    };
-    tokio::select! {
-        served = serving => served,
-        () = unread => Ok(()),
-    }
 }
 
 /// What is misspelt would be noticed by refusals alone.
