@@ -173,8 +173,7 @@ impl Native {
 }
 
 impl Instance for Native {
-    fn attempt(&mut self, calls: &[Invocation], attempts: &[Uuid]) -> wasmtime::Result<Vec<Reply>> {
-        assert_eq!(calls.len(), attempts.len());
+    fn attempt(&mut self, calls: &[Invocation], _: &[Uuid]) -> wasmtime::Result<Vec<Reply>> {
         self.calls += calls.len() as u64;
         let call = |(number, call): (u32, &Invocation)| {
             let caller = self.callers.get(number).map(|Principal { workspace, subject, permissions }| {
