@@ -54,13 +54,13 @@ impl Mutant {
         // A library's file has the library's name and no more, so each mutant has a name of its own.
         let library = format!("mutant_{}", self.name.replace('-', "_"));
         let source = folder.join(self.name);
-        let named = format!("[lib]\nname = \"{library}\"\n");
+        let named = format!("[lib]\nname = \"{library}\"\n\n[features]\n");
         copy(root(), &source, &|path| {
-            let text = fs::read_to_string(root().join(path))?;
+            let bytes = fs::read(root().join(path))?;
             match path {
-                _ if path == Path::new(self.file) => replace(path, &text, self.text, self.fault),
-                _ if path == Path::new("Cargo.toml") => replace(path, &text, "[lib]\n", &named),
-                _ => Ok(text),
+                _ if path == Path::new(self.file) => replace(path, bytes, self.text, self.fault),
+                _ if path == Path::new("Cargo.toml") => replace(path, bytes, "[features]\n", &named),
+                _ => Ok(bytes),
             }
         })?;
         let mut build = cargo(&["rustc", "--quiet", "--locked", "--lib", "--crate-type", "cdylib"]);
@@ -71,9 +71,9 @@ impl Mutant {
     }
 }
 
-/// Copies what Cargo may ask for, each file as `text` gives it for its path. One that is there already with these bytes stays
+/// Copies what Cargo may ask for, each file as `content` gives it for its path. One that is there already with these bytes stays
 /// as it is, so that nothing is built twice.
-fn copy(from: &Path, to: &Path, text: &dyn Fn(&Path) -> Result<String>) -> Result<()> {
+fn copy(from: &Path, to: &Path, content: &dyn Fn(&Path) -> Result<Vec<u8>>) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -82,20 +82,21 @@ fn copy(from: &Path, to: &Path, text: &dyn Fn(&Path) -> Result<String>) -> Resul
             continue;
         }
         if entry.file_type()?.is_dir() {
-            copy(&from, &to, text)?;
+            copy(&from, &to, content)?;
         } else {
-            let text = text(from.strip_prefix(root())?)?;
-            if !fs::read_to_string(&to).is_ok_and(|there| there == text) {
-                fs::write(&to, text)?;
+            let content = content(from.strip_prefix(root())?)?;
+            if !fs::read(&to).is_ok_and(|there| there == content) {
+                fs::write(&to, content)?;
             }
         }
     }
     Ok(())
 }
 
-fn replace(path: &Path, text: &str, what: &str, by: &str) -> Result<String> {
+fn replace(path: &Path, bytes: Vec<u8>, what: &str, by: &str) -> Result<Vec<u8>> {
+    let text = String::from_utf8(bytes)?;
     match text.matches(what).count() {
-        1 => Ok(text.replace(what, by)),
+        1 => Ok(text.replace(what, by).into_bytes()),
         count => Err(format!("{} has this {count} times, and not once: {what}", path.display()).into()),
     }
 }
