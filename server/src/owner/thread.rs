@@ -56,8 +56,8 @@ impl<I: Instance> Thread<I> {
                     let (batch, next) = waiting(first, jobs);
                     // A retry waits for the commit that it came into, not for the next one as well.
                     let (retries, others) = batch.into_iter().partition(|waiting| self.made.knows(&waiting.call));
-                    self.answer(retries);
-                    self.answer(others);
+                    self.answer(retries, false);
+                    self.answer(others, true);
                     next
                 }
                 Job::End => break,
@@ -90,7 +90,7 @@ impl<I: Instance> Thread<I> {
         jobs.recv().ok()
     }
 
-    fn answer(&mut self, mut batch: Vec<Waiting>) {
+    fn answer(&mut self, mut batch: Vec<Waiting>, is_new: bool) {
         batch.retain(|waiting| waiting.turn.begin());
         let (mut replies, mut was_cut_off) = (Vec::new(), false);
         if batch.len() > 1 {
@@ -112,7 +112,7 @@ impl<I: Instance> Thread<I> {
                 },
                 None => self.make_alone(&waiting, was_cut_off),
             };
-            if reply.as_ref().is_ok_and(|reply| !reply.refused) {
+            if is_new && reply.as_ref().is_ok_and(|reply| !reply.refused) {
                 self.made.remember(&waiting.call);
             }
             // Whoever has gone finds the answer by its key.
