@@ -152,7 +152,7 @@ impl Batch<'_> {
         Ok(Some(outcomes))
     }
 
-    /// Steps 3 to 8. Nearly every refusal comes before its call has changed anything, and a savepoint costs a third of a
+    /// Steps 3 to 8. Nearly every refusal comes before its call has changed anything, and savepoints cost a quarter of a
     /// call. So there are none until one turns out to be needed: then the transaction is begun anew, with one for each call.
     fn act(&self, calls: &[Prepared]) -> Result<Vec<Outcome>, Refusal> {
         match self.transact(calls, Undo::Transaction)? {
@@ -187,7 +187,7 @@ impl Batch<'_> {
             return Ok(Some(outcomes));
         }
         // Once this has succeeded, nothing may fail (contract rule C5).
-        write.commit()?;
+        self.database.commit(write)?;
         Ok(Some(outcomes))
     }
 

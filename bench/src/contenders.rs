@@ -4,7 +4,7 @@ mod direct;
 mod owned;
 
 pub use direct::{Persistent, Plain};
-pub use owned::{Adapted, NativeInstance, principal};
+pub use owned::{NativeInstance, principal};
 
 use crate::work::{Call, Prepared, note};
 use counterfoil_server::metrics::Metrics;

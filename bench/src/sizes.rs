@@ -1,14 +1,13 @@
 //! What a call costs the more receipts there are.
 
-use crate::contenders::{Adapted, Result, Running, principal};
+use crate::contenders::{NativeInstance, Result, Running, principal};
 use crate::load::{self, Round};
 use crate::matrix::micros;
 use crate::report::{Aim, Report, Row, Spread, Target};
 use crate::work::{Call, Caller, Prepared, Work};
 use crate::{Bench, Place};
-use counterfoil::native::{Instance, Invocation};
-use counterfoil::tools::REGISTRY;
-use host_example::Files;
+use counterfoil_server::owner::Instance;
+use host_example::{Files, Invocation};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,14 +39,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
 /// By the native engine, which is the fastest. Keys are random, as callers make them.
 fn fill(file: &Path, size: usize) -> Result<Prepared> {
-    let principal = principal();
-    let caller = counterfoil::Principal {
-        workspace: principal.workspace,
-        subject: principal.subject,
-        permissions: principal.permissions,
-    };
-    let storage = Adapted(Files::sole(file, Duration::ZERO)?);
-    let mut instance = Instance::new(&REGISTRY, move |_| Some(caller.clone()), storage);
+    let mut instance = NativeInstance::new(|_| Some(principal()), Files::sole(file, Duration::ZERO)?);
     let mut kept = Vec::new();
     let mut made = 0;
     while made < size {
@@ -62,7 +54,7 @@ fn fill(file: &Path, size: usize) -> Result<Prepared> {
                 Invocation { tool: tool.to_owned(), arguments }
             })
             .collect();
-        if let Some(refused) = instance.call(&calls).iter().find(|reply| reply.refused) {
+        if let Some(refused) = instance.attempt(&calls, &[])?.iter().find(|reply| reply.refused) {
             return Err(format!("a note was refused: {}", refused.body).into());
         }
         made += calls.len();

@@ -237,7 +237,7 @@ pub(crate) fn settle(database: &Database, attempt_id: &str, observation: &Observ
     rows::settle_attempt(connection, attempt_id, observation.seen, now)?;
     rows::save(connection, &row, now)?;
     let status = rows::status(connection, &row.operation_id)?;
-    write.commit()?;
+    database.commit(write)?;
     Ok(status)
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn resolve(
     row.detail = if happened { String::new() } else { "A person found that it did not happen.".to_owned() };
     rows::save(connection, &row, now)?;
     let status = rows::status(connection, operation_id)?;
-    write.commit()?;
+    database.commit(write)?;
     Ok(status)
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn mark(database: &Database) -> Result<Restoration, Refusal> {
         (now, now.plus(u64::from(*outbox::LEASE_MS.end()))),
     )?;
     let restoration = read(connection)?.ok_or(Refusal::damaged())?;
-    write.commit()?;
+    database.commit(write)?;
     Ok(restoration)
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal
     let sql = "UPDATE operations SET due = ?1, planned_at = ?1, fruitless = 0
                WHERE due > ?1 AND attempt_id IS NULL AND state IN ('accepted', 'running') AND NOT is_there";
     connection.execute(sql, [now])?;
-    write.commit()?;
+    database.commit(write)?;
     Ok(Some(restoration))
 }
 

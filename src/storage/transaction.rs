@@ -32,7 +32,7 @@ impl<'a> Begun<'a> {
         !self.connection.is_autocommit() && !vfs::failed()
     }
 
-    pub fn has_changed(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         self.changes() != self.before
     }
 
@@ -62,7 +62,7 @@ impl<'a> Begun<'a> {
     ///
     /// If SQLite fails in a way that does not tell, such as for want of memory after it wrote the commit: the next
     /// instance finds out.
-    pub fn commit(self) -> Result<(), CommitError> {
+    pub(super) fn commit(self) -> Result<(), CommitError> {
         use ErrorCode::{ConstraintViolation, DatabaseBusy, DatabaseLocked, DiskFull};
         match run(self.connection, "COMMIT") {
             Ok(()) => Ok(()),

@@ -9,6 +9,16 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+/// An automation of which every edit through the component counts, by a trigger, in the same transaction as native increments
+/// of the same counter do.
+pub fn counted_automation(db: &Database) -> Value {
+    let automation = db.shared().call("create_automation", &automation("auto", 60));
+    db.sql("CREATE TABLE counter (n INTEGER NOT NULL)");
+    db.sql("INSERT INTO counter VALUES (0)");
+    db.sql("CREATE TRIGGER counts AFTER UPDATE ON automations BEGIN UPDATE counter SET n = n + 1; END");
+    automation
+}
+
 /// How many of the replies are fresh, how many are replays, and how many conflict. There are no others.
 fn tally(replies: &[Value]) -> (usize, usize, usize) {
     let count = |field: &str, value: Value| replies.iter().filter(|reply| reply[field] == value).count();
@@ -67,12 +77,8 @@ fn of_simultaneous_unequal_calls_one_wins_and_the_others_are_refused() {
 fn instances_processes_and_native_sqlite_lose_no_edit_of_one_counter() {
     const EACH: u32 = 25;
     let db = Database::new();
-    let automation = db.shared().call("create_automation", &automation("auto", 60));
+    let automation = counted_automation(&db);
     let id = automation["automation_id"].as_str().unwrap();
-    db.sql("CREATE TABLE counter (n INTEGER NOT NULL)");
-    db.sql("INSERT INTO counter VALUES (0)");
-    // Every edit through the component counts, by a trigger, in the same transaction as native increments do.
-    db.sql("CREATE TRIGGER counts AFTER UPDATE ON automations BEGIN UPDATE counter SET n = n + 1; END");
     thread::scope(|scope| {
         for thread in 0..3 {
             let db = &db;

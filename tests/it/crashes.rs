@@ -26,6 +26,7 @@ use scene::Scene;
 use stage::Stage;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
+use test_support::number;
 
 fn stage() -> Stage {
     Stage::new(component())
@@ -43,9 +44,7 @@ fn only() -> Option<String> {
 }
 
 fn seeds() -> Seeds {
-    let variable =
-        |name| std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}")));
-    Seeds { first: variable("COUNTERFOIL_SEED").unwrap_or(1), images: variable("COUNTERFOIL_IMAGES").unwrap_or(6) }
+    Seeds { first: number("COUNTERFOIL_SEED").unwrap_or(1), images: number("COUNTERFOIL_IMAGES").unwrap_or(6) }
 }
 
 /// To be seen in every run, past the capture of a passing test's output.

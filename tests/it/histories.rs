@@ -27,11 +27,11 @@ use judge::{Seen, count, judge};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use reference::RULES;
 use std::cell::RefCell;
-use std::env;
 use std::io::{self, Write};
 use std::thread;
 use std::time::Instant;
 use steps::{Breaks, Deed, History, Mode, Step, Then, histories};
+use test_support::number;
 use uuid::Uuid;
 
 const HISTORIES: u32 = 2400;
@@ -47,7 +47,7 @@ fn runner(seed: u64, part: u8, cases: u32) -> TestRunner {
 }
 
 fn seed() -> u64 {
-    number("COUNTERFOIL_SEED", || Uuid::new_v4().as_u64_pair().0)
+    number("COUNTERFOIL_SEED").unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0)
 }
 
 /// How many steps of each kind there were and how many verdicts, or a shortest history that disagrees, and why.
@@ -145,16 +145,11 @@ const VERDICTS: [&str; 16] = [
     "handed out",
 ];
 
-fn number<T: std::str::FromStr>(name: &str, otherwise: impl FnOnce() -> T) -> T {
-    let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{name} is a number"));
-    env::var(name).map_or_else(|_| otherwise(), number)
-}
-
 /// B1 to B12, C1 to C3, C5, C8, E4, F2, G1, G4.
 #[test]
 fn every_answer_of_every_history_is_one_that_the_contract_allows() {
     let seed = seed();
-    let cases = number("COUNTERFOIL_HISTORIES", || HISTORIES).div_ceil(PARTS.into());
+    let cases = number("COUNTERFOIL_HISTORIES").unwrap_or(HISTORIES).div_ceil(PARTS.into());
     let start = Instant::now();
     let parts = (0..PARTS).map(|part| thread::spawn(move || run(runner(seed, part, cases), false)));
     let parts: Vec<_> = parts.collect::<Vec<_>>().into_iter().map(|part| part.join().unwrap()).collect();

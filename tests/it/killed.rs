@@ -3,6 +3,7 @@
 //!
 //! It prints its seed, and repeats an earlier run with COUNTERFOIL_SEED, as far as the processes' timing lets it.
 
+use crate::concurrency::counted_automation;
 use crate::harness::*;
 use fastrand::Rng;
 use host_example::{Files, Host, Limits};
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, io};
+use test_support::seed;
 
 /// Processes that call again and again, and how often each is killed.
 const CALLERS: usize = 4;
@@ -40,16 +42,11 @@ struct Deed {
 
 #[test]
 fn processes_that_are_killed_lose_nothing_and_double_nothing_beside_native_sqlite() {
-    let seed = env::var("COUNTERFOIL_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    println!("COUNTERFOIL_SEED={seed}");
-    let mut random = Rng::with_seed(seed);
+    let mut random = Rng::with_seed(seed());
     host_program();
     let db = Database::new();
-    let automation = db.shared().call("create_automation", &automation("auto", 60));
+    let automation = counted_automation(&db);
     let id = automation["automation_id"].as_str().unwrap();
-    db.sql("CREATE TABLE counter (n INTEGER NOT NULL)");
-    db.sql("INSERT INTO counter VALUES (0)");
-    db.sql("CREATE TRIGGER counts AFTER UPDATE ON automations BEGIN UPDATE counter SET n = n + 1; END");
     db.sql("CREATE TABLE natives (number INTEGER PRIMARY KEY, filler BLOB NOT NULL)");
     let (begun, is_over, reads, killed) =
         (Instant::now(), AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));

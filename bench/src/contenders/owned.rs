@@ -54,7 +54,7 @@ impl owner::Instance for NativeInstance {
 }
 
 /// A storage of the host's as the engine takes it natively.
-pub struct Adapted<S>(pub S);
+struct Adapted<S>(S);
 
 struct AdaptedFile(Box<dyn host_example::StorageFile>);
 

@@ -6,12 +6,12 @@ use crate::served::*;
 use crate::world::*;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
 use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
+use test_support::number;
 
 const CLIENTS: usize = 64;
 const SUBJECTS: usize = 8;
@@ -131,7 +131,7 @@ fn memory(process: u32) -> u64 {
 
 #[test]
 fn a_crowd_over_kills_gets_one_effect_and_one_answer_for_each_key() {
-    let seconds = env::var("COUNTERFOIL_TORTURE_SECONDS").map_or(8, |text| text.parse().unwrap());
+    let seconds = number("COUNTERFOIL_TORTURE_SECONDS").unwrap_or(8);
     let world = World::new();
     let tokens =
         (0..SUBJECTS).map(|subject| world.token(&subject.to_string(), &format!("s{subject}@acme"), "write-notes"));

@@ -10,12 +10,12 @@ use fastrand::Rng;
 use judge::{Deed, Found, judge, judge_sees_what_is_wrong};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::process::Stdio;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+use test_support::seed;
 
 mod judge;
 
@@ -223,12 +223,6 @@ fn run(world: &World, habit: Habit, seed: u64, mut is_enough: impl FnMut(usize) 
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     (crowd, seen, server)
-}
-
-fn seed() -> u64 {
-    let seed = env::var("COUNTERFOIL_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    println!("COUNTERFOIL_SEED={seed}");
-    seed
 }
 
 #[test]

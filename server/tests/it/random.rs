@@ -10,9 +10,9 @@ use fastrand::Rng;
 use host_example::{Files, Host, Instance, Limits};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
-use std::env;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
+use test_support::seed;
 
 /// This many at a time, and so often: 200.
 const OPERATIONS: usize = 40;
@@ -84,8 +84,7 @@ enum Why {
 
 #[test]
 fn whatever_goes_wrong_no_effect_is_doubled_none_is_stuck_and_each_outcome_is_true() {
-    let seed = env::var("COUNTERFOIL_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    println!("COUNTERFOIL_SEED={seed}");
+    let seed = seed();
     component();
     thread::scope(|scope| {
         for (number, case) in (0..).zip(&CONTRACTS) {

@@ -2,6 +2,7 @@
 //! is what was synced and, of all else, what the seed says.
 
 use std::collections::BTreeMap;
+use test_support::sectors;
 use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
 
 /// The number of a file or folder, whatever names lead to it.
@@ -232,18 +233,14 @@ impl Change {
     }
 
     fn tear(&self, bytes: &mut Vec<u8>, keep: &mut impl FnMut() -> bool) {
-        const SECTOR: usize = 512;
         match self {
             Change::Size(size) if keep() => bytes.resize(*size, 0),
             Change::Size(_) => {}
             Change::Write(offset, written) => {
-                let mut from = 0;
-                while from < written.len() {
-                    let to = (from + SECTOR - (offset + from) % SECTOR).min(written.len());
+                for sector in sectors(*offset, written.len()) {
                     if keep() {
-                        put(bytes, offset + from, &written[from..to]);
+                        put(bytes, offset + sector.start, &written[sector]);
                     }
-                    from = to;
                 }
             }
         }

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 use tempfile::tempdir;
+use test_support::number;
 
 const PROCESSES: usize = 3;
 const THREADS: u64 = 2;
@@ -235,10 +236,6 @@ fn waits(attempts: &[Attempt], stops: &[Stop]) -> Vec<u64> {
         (!stops.iter().any(was_stopped)).then_some(ended.saturating_sub(began))
     });
     waited.collect()
-}
-
-fn number(variable: &str) -> Option<u64> {
-    env::var(variable).ok().map(|value| value.parse().unwrap())
 }
 
 #[test]

@@ -3,8 +3,7 @@
 
 use super::{Call, Disk};
 use host_example::{Part, Sharing};
-
-const SECTOR: usize = 512;
+use test_support::{SECTOR, sectors};
 
 /// What is on the disk, and in the system's memory.
 #[derive(Clone, Default)]
@@ -185,13 +184,10 @@ impl Stored {
                     Change::Size(size) if keep() => bytes.resize(*size, 0),
                     Change::Size(_) => {}
                     Change::Write(offset, written) => {
-                        let mut from = 0;
-                        while from < written.len() {
-                            let to = (from + SECTOR - (offset + from) % SECTOR).min(written.len());
+                        for sector in sectors(*offset, written.len()) {
                             if keep() {
-                                put(&mut bytes, offset + from, &written[from..to]);
+                                put(&mut bytes, offset + sector.start, &written[sector]);
                             }
-                            from = to;
                         }
                     }
                 }
