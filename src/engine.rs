@@ -78,10 +78,13 @@ pub fn run(registry: &'static Registry, calls: &[(&str, &str)]) -> Vec<Outcome> 
     }
     let outcomes = storage::with(&registry.schema, |database| {
         let batch = Batch { registry, database };
-        match batch.look(&prepared)? {
-            Some(outcomes) => Ok(outcomes),
-            None => batch.act(&prepared),
+        // Nobody waits for an owner's lock, so that to look without it first would save nothing.
+        if !database.is_owned()
+            && let Some(outcomes) = batch.look(&prepared)?
+        {
+            return Ok(outcomes);
         }
+        batch.act(&prepared)
     });
     outcomes.unwrap_or_else(|mut lost| {
         // By themselves the others may succeed.
@@ -161,7 +164,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Looks again, since another instance may have committed meanwhile. None if a call was refused after it had changed
+    /// Looks under the lock, since another instance may have committed meanwhile. None if a call was refused after it had changed
     /// something, and could not be undone by itself.
     fn transact(&self, calls: &[Prepared], undo: Undo) -> Result<Option<Vec<Outcome>>, Refusal> {
         let write = self.database.write()?;

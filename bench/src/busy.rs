@@ -49,6 +49,7 @@ fn at(bench: &Bench, place: &Place, report: &mut Report) -> Result<()> {
         row("replay, 4 writing", "µs, 99 %", &|told| micros(told.busy.percentile(99.0)));
         row("replay, 4 writing", "calls without their answer", &|told| told.busy.failed as f64);
         row("4 writing alone", "µs, half", &|told| micros(told.writing.percentile(50.0)));
+        row("4 writing alone", "µs, 99 %", &|told| micros(told.writing.percentile(99.0)));
     }
     let ours = &told[0];
     let refused = Spread::of(ours.iter().map(|told| told.busy.failed as f64));

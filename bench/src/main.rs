@@ -19,6 +19,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use work::Work;
 
 /// Measures, and prints tables in Markdown.
 #[derive(Parser)]
@@ -44,6 +45,12 @@ struct Arguments {
     /// Only these parts: matrix, busy, sizes, counts, processes.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Of the matrix only this work: new, edit, replay, conflict.
+    #[arg(long, value_delimiter = ',', default_value = "new,edit,replay,conflict")]
+    work: Vec<Work>,
+    /// Of the matrix only so many callers.
+    #[arg(long, value_delimiter = ',', default_value = "1,8,64")]
+    callers: Vec<usize>,
     /// Where all figures are written, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -76,6 +83,8 @@ struct Bench {
     places: Vec<Place>,
     rounds: usize,
     time: Duration,
+    work: Vec<Work>,
+    callers: Vec<usize>,
     runtime: Runtime,
 }
 
@@ -120,6 +129,8 @@ fn run(arguments: Arguments) -> Result<()> {
         program: arguments.program,
         rounds: arguments.rounds,
         time: Duration::from_millis(arguments.time),
+        work: arguments.work,
+        callers: arguments.callers,
         runtime: tokio::runtime::Builder::new_multi_thread().enable_time().build()?,
     };
     let mut report = Report { about: about(&bench)?, ..Report::default() };

@@ -8,8 +8,6 @@ use crate::{Bench, Place};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub const CALLERS: [usize; 3] = [1, 8, 64];
-
 /// The rounds of each work, number of callers and contender.
 type Rounds = BTreeMap<(&'static str, usize, &'static str), Vec<Round>>;
 
@@ -40,12 +38,12 @@ fn measure(bench: &Bench, place: &Place) -> Result<Rounds> {
     let folder = place.folder()?;
     let running = Running::all(folder.path(), || bench.host())?;
     let handle = bench.runtime.handle();
-    let most = CALLERS[CALLERS.len() - 1];
+    let most = bench.callers.iter().copied().max().unwrap_or_default();
     let prepare = |running: &Running| handle.block_on(running.contender.prepare(most));
     let prepared = running.iter().map(prepare).collect::<Result<Vec<Prepared>>>()?;
     let mut versions: BTreeMap<_, u64> = BTreeMap::new();
-    for work in Work::ALL {
-        for callers in CALLERS {
+    for &work in &bench.work {
+        for &callers in &bench.callers {
             for round in 0..bench.rounds {
                 // Whoever comes first in one comes last in another.
                 for turn in 0..running.len() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Work {
     /// A new note.
     New,
@@ -17,8 +17,6 @@ pub enum Work {
 }
 
 impl Work {
-    pub const ALL: [Work; 4] = [Work::New, Work::Edit, Work::Replay, Work::Conflict];
-
     pub fn name(self) -> &'static str {
         match self {
             Work::New => "new",

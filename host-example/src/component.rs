@@ -16,6 +16,9 @@ use wasmtime_wasi::{HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiVie
 /// How often computing time is looked at.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How well compiled code is packed in the cache: zstd's level that is soonest unpacked of those that wasmtime takes.
+const PACKED: i32 = 1;
+
 /// A compiled component, all that it is linked to, and what each instance of it is given.
 ///
 /// ```no_run
@@ -63,7 +66,10 @@ impl Host {
         // Half of what is kept of a compiled component, and a third of the time that it takes to load, would be tables that
         // say where in the file an instruction came from, and how to unwind it for debuggers.
         config.generate_address_map(false).native_unwind_info(false);
-        match Cache::new(CacheConfig::new()) {
+        let mut cache = CacheConfig::new();
+        // Not packed better after many uses, as is wasmtime's default: that takes seconds, and a command ends before.
+        cache.with_baseline_compression_level(PACKED).with_optimized_compression_level(PACKED);
+        match Cache::new(cache) {
             Ok(cache) => _ = config.cache(Some(cache)),
             Err(error) => tracing::warn!(%error, "no cache of compiled code: the component is compiled at each start"),
         }

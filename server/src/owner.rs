@@ -79,14 +79,15 @@ impl std::error::Error for OwnerError {}
 
 /// Who makes each call of what the instance is doing.
 #[derive(Clone, Default)]
-pub struct Callers(Arc<Mutex<Vec<Principal>>>);
+pub struct Callers(Arc<Mutex<Vec<Arc<Principal>>>>);
 
 impl Callers {
     pub fn get(&self, call: u32) -> Option<Principal> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(call as usize).cloned()
+        let callers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        callers.get(call as usize).map(|caller| Principal::clone(caller))
     }
 
-    fn set(&self, callers: Vec<Principal>) {
+    fn set(&self, callers: Vec<Arc<Principal>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = callers;
     }
 }
@@ -109,7 +110,9 @@ enum Job<I> {
 
 /// A call that was accepted.
 struct Waiting {
-    call: Call,
+    id: Uuid,
+    caller: Arc<Principal>,
+    invocation: Invocation,
     turn: Turn,
     answer: oneshot::Sender<Result<Reply, OwnerError>>,
 }
@@ -258,7 +261,9 @@ impl<I: Instance> Owner<I> {
         let turn = Turn::default();
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| OwnerError::Busy)?;
         let place = Place::new(&self.metrics.queued, Some(place));
-        self.hand_in(Job::Call(Waiting { call, turn: turn.clone(), answer }, place))?;
+        let Call { id, caller, invocation } = call;
+        let waiting = Waiting { id, caller: Arc::new(caller), invocation, turn: turn.clone(), answer };
+        self.hand_in(Job::Call(waiting, place))?;
         let answer = match timeout_at(accepted + self.turn, &mut answered).await {
             Err(_) if turn.give_up() => return Err(OwnerError::Busy),
             Err(_) => timeout_at(accepted + self.answer, answered).await.map_err(|_| OwnerError::Slow)?,

@@ -1,7 +1,7 @@
 //! Which calls succeeded before, as far as is remembered. A retry of one needs no commit, so it need not wait for that of
 //! others. A guess that only decides what is made first: the component answers by the receipts that it finds.
 
-use super::Call;
+use host_example::{Invocation, Principal};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
@@ -17,20 +17,19 @@ pub struct Made {
 }
 
 impl Made {
-    pub fn remember(&mut self, call: &Call) {
-        if self.recent.len() == MOST {
-            self.older = mem::take(&mut self.recent);
-        }
-        self.recent.insert(self.hash(call));
+    /// What a call is remembered by: whoever retries sends the same again.
+    pub fn hash(&self, caller: &Principal, invocation: &Invocation) -> u64 {
+        self.hasher.hash_one((&caller.workspace, &caller.subject, &invocation.tool, &invocation.arguments))
     }
 
-    pub fn knows(&self, call: &Call) -> bool {
-        let hash = self.hash(call);
+    pub fn knows(&self, hash: u64) -> bool {
         self.recent.contains(&hash) || self.older.contains(&hash)
     }
 
-    /// Whoever retries sends the same again.
-    fn hash(&self, Call { caller, invocation, .. }: &Call) -> u64 {
-        self.hasher.hash_one((&caller.workspace, &caller.subject, &invocation.tool, &invocation.arguments))
+    pub fn remember(&mut self, hash: u64) {
+        if self.recent.len() == MOST {
+            self.older = mem::take(&mut self.recent);
+        }
+        self.recent.insert(hash);
     }
 }

@@ -4,12 +4,14 @@ use super::made::Made;
 use super::{Callers, Instance, Job, OwnerError, Waiting};
 use crate::metrics::{InState, Metrics};
 use crate::worker::state_name;
-use host_example::Reply;
 use host_example::commands::operator;
+use host_example::{Invocation, Principal, Reply};
 use serde::Deserialize;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{Level, debug, enabled, warn};
 use uuid::Uuid;
@@ -20,6 +22,10 @@ const MAX_BATCH: usize = 64;
 
 /// How often operations are counted at most.
 const COUNTING: Duration = Duration::from_secs(1);
+
+/// For how long the thread looks for more before it sleeps. To be woken takes up to half as long, in which whoever has just been
+/// answered may have come again.
+const LINGER: Duration = Duration::from_micros(100);
 
 pub type Make<I> = Box<dyn FnMut(Callers) -> Result<I, OwnerError>>;
 
@@ -47,17 +53,22 @@ impl<I: Instance> Thread<I> {
             next = match job {
                 Job::Work(permission, work, place) => {
                     drop(place);
-                    self.callers.set(vec![operator(permission)]);
+                    self.callers.set(vec![Arc::new(operator(permission))]);
                     work(self.instance());
                     None
                 }
                 Job::Call(first, place) => {
                     drop(place);
                     let (batch, next) = waiting(first, jobs);
+                    let (mut retries, mut others) = (Vec::new(), Vec::new());
+                    for waiting in batch {
+                        let hash = self.made.hash(&waiting.caller, &waiting.invocation);
+                        let is_known = self.made.knows(hash);
+                        if is_known { &mut retries } else { &mut others }.push((waiting, (!is_known).then_some(hash)));
+                    }
                     // A retry waits for the commit that it came into, not for the next one as well.
-                    let (retries, others) = batch.into_iter().partition(|waiting| self.made.knows(&waiting.call));
-                    self.answer(retries, false);
-                    self.answer(others, true);
+                    self.answer(retries);
+                    self.answer(others);
                     next
                 }
                 Job::End => break,
@@ -69,12 +80,20 @@ impl<I: Instance> Thread<I> {
 
     /// While nothing else is to be done, and a second has passed, operations are counted.
     fn wait(&mut self, jobs: &Receiver<Job<I>>) -> Option<Job<I>> {
+        let begun = Instant::now();
+        while begun.elapsed() < LINGER {
+            match jobs.try_recv() {
+                Ok(job) => return Some(job),
+                Err(TryRecvError::Disconnected) => return None,
+                Err(TryRecvError::Empty) => thread::yield_now(),
+            }
+        }
         let Some(operations) = self.metrics.operations.clone() else { return jobs.recv().ok() };
         match jobs.recv_timeout(COUNTING.saturating_sub(self.counted.elapsed())) {
             Err(RecvTimeoutError::Timeout) => {}
             job => return job.ok(),
         }
-        self.callers.set(vec![operator("maintain")]);
+        self.callers.set(vec![Arc::new(operator("maintain"))]);
         match self.instance().map(I::count_operations) {
             Ok(Ok(Ok(counts))) => {
                 for (state, count) in counts {
@@ -90,40 +109,49 @@ impl<I: Instance> Thread<I> {
         jobs.recv().ok()
     }
 
-    fn answer(&mut self, mut batch: Vec<Waiting>, is_new: bool) {
-        batch.retain(|waiting| waiting.turn.begin());
+    /// Makes the calls together, and remembers those that succeed by what is given with them.
+    fn answer(&mut self, calls: Vec<(Waiting, Option<u64>)>) {
+        let mut batch = Batch::default();
+        let mut asked = Vec::with_capacity(calls.len());
+        for (Waiting { id, caller, invocation, turn, answer }, hash) in calls {
+            if turn.begin() {
+                batch.ids.push(id);
+                batch.callers.push(caller);
+                batch.invocations.push(invocation);
+                asked.push((answer, hash));
+            }
+        }
         let (mut replies, mut was_cut_off) = (Vec::new(), false);
-        if batch.len() > 1 {
-            match self.attempt(&batch) {
+        if asked.len() > 1 {
+            match self.attempt(&batch, 0..asked.len()) {
                 Ok(made) => replies = made,
                 Err(error) => {
                     was_cut_off = true;
-                    warn!(%error, calls = batch.len(), "a batch failed: its calls are made one by one");
+                    warn!(%error, calls = asked.len(), "a batch failed: its calls are made one by one");
                 }
             }
         }
         let mut replies = replies.into_iter();
-        for waiting in batch {
+        for (call, (answer, hash)) in asked.into_iter().enumerate() {
             let reply = match replies.next() {
                 Some(reply) => match code(&reply) {
-                    Some("busy" | "unavailable") => self.make_alone(&waiting, false),
-                    Some("unconfirmed") => self.make_alone(&waiting, true),
+                    Some("busy" | "unavailable") => self.make_alone(&batch, call, false),
+                    Some("unconfirmed") => self.make_alone(&batch, call, true),
                     _ => Ok(reply),
                 },
-                None => self.make_alone(&waiting, was_cut_off),
+                None => self.make_alone(&batch, call, was_cut_off),
             };
-            if is_new && reply.as_ref().is_ok_and(|reply| !reply.refused) {
-                self.made.remember(&waiting.call);
+            if let (Some(hash), Ok(Reply { refused: false, .. })) = (hash, &reply) {
+                self.made.remember(hash);
             }
             // Whoever has gone finds the answer by its key.
-            drop(waiting.answer.send(reply));
+            drop(answer.send(reply));
         }
     }
 
     /// Under its key it acts at most once, however often it is made. It is `in_doubt` if it may have committed already.
-    fn make_alone(&mut self, call: &Waiting, mut in_doubt: bool) -> Result<Reply, OwnerError> {
-        let calls = std::slice::from_ref(call);
-        let mut tried = self.attempt(calls);
+    fn make_alone(&mut self, batch: &Batch, call: usize, mut in_doubt: bool) -> Result<Reply, OwnerError> {
+        let mut tried = self.attempt(batch, call..call + 1);
         let may_mend = match &tried {
             Ok(replies) => self.is_spent() && replies.iter().any(|reply| code(reply).is_some_and(is_uncertain)),
             // What computes too long would do so again.
@@ -132,7 +160,7 @@ impl<I: Instance> Thread<I> {
         if may_mend {
             in_doubt |=
                 tried.as_ref().map_or(true, |replies| replies.iter().any(|reply| code(reply) == Some("unconfirmed")));
-            tried = self.attempt(calls);
+            tried = self.attempt(batch, call..call + 1);
         }
         let none = || OwnerError::Failed("the component answered no reply to a call".to_owned());
         let reply = tried
@@ -155,19 +183,18 @@ impl<I: Instance> Thread<I> {
         self.current.as_ref().is_none_or(I::is_spent)
     }
 
-    /// In one commit, once.
-    fn attempt(&mut self, calls: &[Waiting]) -> Result<Vec<Reply>, Attempted> {
-        self.callers.set(calls.iter().map(|waiting| waiting.call.caller.clone()).collect());
-        let invocations: Vec<_> = calls.iter().map(|waiting| waiting.call.invocation.clone()).collect();
+    /// Some of the calls in one commit, once.
+    fn attempt(&mut self, batch: &Batch, calls: Range<usize>) -> Result<Vec<Reply>, Attempted> {
+        self.callers.set(batch.callers[calls.clone()].to_vec());
         // Where nobody looks, none are made.
         let logged = if enabled!(Level::DEBUG) { calls.len() } else { 0 };
         let attempts: Vec<_> = (0..logged).map(|_| Uuid::new_v4()).collect();
-        for (waiting, attempt) in calls.iter().zip(&attempts) {
-            debug!(call = %waiting.call.id, %attempt, batch = calls.len(), "attempt");
+        for (id, attempt) in batch.ids[calls.clone()].iter().zip(&attempts) {
+            debug!(call = %id, %attempt, batch = calls.len(), "attempt");
         }
         let begun = Instant::now();
         let instance = self.instance().map_err(|error| Attempted { error, was_interrupted: false })?;
-        let replies = instance.attempt(&invocations, &attempts);
+        let replies = instance.attempt(&batch.invocations[calls.clone()], &attempts);
         self.metrics.batch_seconds.observe(begun.elapsed().as_secs_f64());
         self.metrics.batch_calls.observe(calls.len() as f64);
         replies.map_err(|trap| Attempted {
@@ -187,7 +214,7 @@ impl<I: Instance> Thread<I> {
 
     /// So that the file alone is a copy. What is not closed is recovered by whoever opens it next.
     fn close(&mut self) -> bool {
-        self.callers.set(vec![operator("maintain")]);
+        self.callers.set(vec![Arc::new(operator("maintain"))]);
         match self.current.as_mut().filter(|instance| !instance.is_spent()).map(I::close) {
             Some(Ok(Ok(()))) => return true,
             None => {}
@@ -196,6 +223,14 @@ impl<I: Instance> Thread<I> {
         }
         false
     }
+}
+
+/// Calls that are made together: what the instance needs of each.
+#[derive(Default)]
+struct Batch {
+    ids: Vec<Uuid>,
+    callers: Vec<Arc<Principal>>,
+    invocations: Vec<Invocation>,
 }
 
 /// An attempt that ended without replies.
