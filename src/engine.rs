@@ -2,13 +2,15 @@
 //!
 //! 1. caller: who is this, says the host, and may they use this tool: else `denied`
 //! 2. arguments: parse, validate, canonical form: else `invalid_argument`
-//! 3. begin: the write lock, and a savepoint for each call: else `busy`
+//! 3. begin: the write lock: else `busy`
 //! 4. access: is the resource still the caller's: else `not_found`
 //! 5. receipt of this workspace, subject, tool and key: expired is `key_expired`, of other arguments or another
 //!    revision `key_conflict`, else it is the answer: a replay
 //! 6. act: the tool's own SQL, with its own conditions: `version_conflict` and others
 //! 7. receipt: the canonical arguments and the result
 //! 8. commit: durable, then answer; else `unavailable`, or `unconfirmed`
+//!
+//! Where others use the file, 4 and 5 are also done before 3, so that a replay waits for nobody.
 //!
 //! Access comes before the receipt, since an old receipt must not outlive access. The tool's conditions come after it,
 //! since a committed call has moved the version on, and its retry must be recognised.
@@ -78,7 +80,7 @@ pub fn run(registry: &'static Registry, calls: &[(&str, &str)]) -> Vec<Outcome> 
     }
     let outcomes = storage::with(&registry.schema, |database| {
         let batch = Batch { registry, database };
-        // Nobody waits for an owner's lock, so that to look without it first would save nothing.
+        // An owner waits for nobody: to look first would be to look twice.
         if !database.is_owned()
             && let Some(outcomes) = batch.look(&prepared)?
         {
@@ -164,7 +166,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Looks under the lock, since another instance may have committed meanwhile. None if a call was refused after it had changed
+    /// Looks under the lock: where others use the file, one may have committed meanwhile. None if a call was refused after it had changed
     /// something, and could not be undone by itself.
     fn transact(&self, calls: &[Prepared], undo: Undo) -> Result<Option<Vec<Outcome>>, Refusal> {
         let write = self.database.write()?;

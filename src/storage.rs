@@ -32,9 +32,9 @@ pub struct Schema {
     pub checks: &'static [&'static str],
 }
 
-/// After how many pages a WAL is moved into the database, by whichever call comes then: 16 MB, four times SQLite's default.
-/// That call and those that wait for it take many times as long as others, and should be fewer than one in a hundred.
-const AUTOCHECKPOINT: u32 = 4000;
+/// After how many pages a WAL is moved into the database, by whichever call comes then: 8 MB, twice SQLite's default. That call
+/// and those that wait for it take many times as long as others, and should be fewer than one in a hundred.
+const AUTOCHECKPOINT: u32 = 2000;
 
 pub(crate) struct Database {
     connection: Connection,
@@ -154,9 +154,9 @@ impl Database {
         self.begin("BEGIN IMMEDIATE")
     }
 
-    /// Whether beginning to write asks the host for nothing, since nobody else has the file.
+    /// Whether nobody else has the file: to begin to write is then to wait for nobody.
     pub fn is_owned(&self) -> bool {
-        self.sharing == Sharing::Sole
+        self.sharing != Sharing::Shared
     }
 
     fn begin(&self, sql: &'static str) -> rusqlite::Result<Begun<'_>> {
@@ -178,7 +178,7 @@ impl Database {
     /// An owner has done so when it opened; where others share the file, one of them may have died between its last
     /// write and the sync.
     pub fn make_durable(&self) -> Result<(), Refusal> {
-        if self.sharing != Sharing::Shared {
+        if self.is_owned() {
             return Ok(());
         }
         let version = self.data_version()?;

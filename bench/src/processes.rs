@@ -18,7 +18,7 @@ type Handler<'a> = &'a dyn Fn(&Call) -> Result<String>;
 /// How many of each are made in a round.
 const MADE: usize = 20;
 /// How many calls a server is given before its memory is looked at once more.
-const CALLS: usize = 5_000;
+const CALLS: usize = 64 * 80;
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for place in &bench.places {
@@ -145,13 +145,13 @@ fn memory(bench: &Bench, report: &mut Report) -> Result<()> {
             }
         }
     }
-    let rate = (CALLS / 64 * 64) as f64 / start.elapsed().as_secs_f64();
+    let rate = CALLS as f64 / start.elapsed().as_secs_f64();
     let busy = resident(server.id())?;
     drop(input);
     server.wait()?;
     for (work, unit, value) in [
         ("a server after its first call", "MB resident", idle),
-        ("a server after 5,000 calls", "MB resident", busy),
+        (&*format!("a server after {CALLS} calls more"), "MB resident", busy),
         ("new, served over stdio", "calls/s", rate),
     ] {
         let (work, place) = (work.to_owned(), place.kind.clone());

@@ -32,22 +32,32 @@ impl File {
         written
     }
 
-    /// The same where SQLite could go on: then any error is one of storage.
-    fn flush_or_fail(&mut self) -> Result<(), Error> {
-        self.flush().map_err(|_| Error::Io)
+    fn end(&self) -> u64 {
+        self.offset + self.gathered.len() as u64
     }
 
+    /// What was gathered is read from here: to hand it over could fail for want of room, which is no error of a read.
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
-        self.flush_or_fail()?;
-        read_whole(&self.file, offset, length)
+        let (from, to) = (offset.max(self.offset), self.end().min(offset + u64::from(length)));
+        if from >= to {
+            return read_whole(&self.file, offset, length);
+        }
+        let gathered = &self.gathered[(from - self.offset) as usize..(to - self.offset) as usize];
+        if gathered.len() == length as usize {
+            return Ok(gathered.to_vec());
+        }
+        let mut bytes = read_whole(&self.file, offset, length)?;
+        let place = (from - offset) as usize..(to - offset) as usize;
+        bytes.resize(bytes.len().max(place.end), 0);
+        bytes[place].copy_from_slice(gathered);
+        Ok(bytes)
     }
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         if !self.gathers {
             return self.file.write(offset, bytes);
         }
-        let follows = self.offset + self.gathered.len() as u64 == offset;
-        if !follows || self.gathered.len() + bytes.len() > MOST {
+        if self.end() != offset || self.gathered.len() + bytes.len() > MOST {
             self.flush()?;
         }
         if self.gathered.is_empty() {
@@ -58,12 +68,12 @@ impl File {
     }
 
     pub fn size(&mut self) -> Result<u64, Error> {
-        self.flush_or_fail()?;
-        self.file.size()
+        let size = self.file.size()?;
+        Ok(if self.gathered.is_empty() { size } else { size.max(self.end()) })
     }
 
     pub fn set_size(&mut self, size: u64) -> Result<(), Error> {
-        self.flush_or_fail()?;
+        self.gathered.truncate(size.saturating_sub(self.offset) as usize);
         self.file.set_size(size)
     }
 

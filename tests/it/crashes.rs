@@ -22,11 +22,19 @@ mod step;
 
 use crate::harness::*;
 use cut::{Found, MODES, Seeds, crash_everywhere, try_all};
+use host_example::Sharing;
 use scene::Scene;
 use stage::Stage;
 use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use test_support::number;
+
+/// Whoever tries all scenes takes all processors, and is measured.
+fn in_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn stage() -> Stage {
     Stage::new(component())
@@ -58,6 +66,7 @@ fn tell(what: &str, found: &Found, took: Duration) {
 /// C1, C2, C5; incidents 7 and 22.
 #[test]
 fn what_was_answered_survives_a_crash_at_any_call_to_storage() {
+    let _turn = in_turn();
     let (start, seeds) = (Instant::now(), seeds());
     let found = try_all(stage, &all_scenes(), |stage, scene| crash_everywhere(stage, scene, seeds));
     tell(&format!("crashes with seed {}", seeds.first), &found, start.elapsed());
@@ -65,9 +74,19 @@ fn what_was_answered_survives_a_crash_at_any_call_to_storage() {
     assert!(found.recoveries >= 20_000 || only().is_some(), "{}", found.recoveries);
 }
 
+/// A checkpoint reads and writes each of some 2,000 pages, so that the scene of one has one.
+#[test]
+fn a_checkpoint_that_sqlite_makes_by_itself_is_among_what_is_tried() {
+    let scenes = plot::scenes(&stage(), Sharing::Sole, Some(plot::CHECKPOINTED));
+    let [scene] = &scenes[..] else { panic!("{} scenes", scenes.len()) };
+    let clean = scene.clean(&stage());
+    assert!(clean.calls > 4000, "{} calls to storage", clean.calls);
+}
+
 /// C1, C3, C5; incident 5: only `unconfirmed` leaves open whether a call committed.
 #[test]
 fn a_call_to_storage_that_fails_is_a_clean_refusal_and_the_retry_acts_once() {
+    let _turn = in_turn();
     let start = Instant::now();
     let found = try_all(stage, &all_scenes(), errors::fail_everywhere);
     tell("errors", &found, start.elapsed());

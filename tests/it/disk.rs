@@ -57,6 +57,8 @@ struct State {
     highest_lock: u8,
     /// Every so many calls, what a machine leaves that dies in the call is kept; never if 0.
     every: u64,
+    /// Whether the last call that changed something was a sync.
+    has_synced: bool,
     moments: Vec<Moment>,
 }
 
@@ -77,6 +79,7 @@ impl Disk {
             writes: 0,
             highest_lock: 0,
             every: 0,
+            has_synced: false,
             moments: Vec::new(),
         })))
     }
@@ -110,7 +113,8 @@ impl Disk {
         state.fault = fault;
     }
 
-    /// Counts the calls anew, and keeps of every so many what a machine leaves that dies in them.
+    /// Counts the calls anew, and keeps what a machine leaves that dies in them: in every so many of a row of reads and writes, and
+    /// in all that end or begin one.
     pub fn record(&self, every: u64) {
         self.fault(Fault::None);
         self.state().every = every;
@@ -172,7 +176,15 @@ impl State {
     /// The call has done what it does to the disk, which is not synced, if it ends here.
     fn end(&mut self, call: Call, dies: bool) -> Result<(), Error> {
         self.stored.died_in_sync = call == Call::Sync;
-        if self.every > 0 && self.calls.is_multiple_of(self.every) {
+        let is_edge = match call {
+            Call::Sync | Call::SetSize | Call::Remove => true,
+            Call::Write => self.has_synced,
+            _ => false,
+        };
+        if matches!(call, Call::Write | Call::SetSize | Call::Remove | Call::Sync) {
+            self.has_synced = call == Call::Sync;
+        }
+        if self.every > 0 && (is_edge || self.calls.is_multiple_of(self.every)) {
             self.moments.push(Moment { at: self.calls, call, sharing: self.sharing, stored: self.stored.clone() });
         }
         if dies { Err(Error::Io) } else { Ok(()) }

@@ -54,8 +54,10 @@ fn a_failed_checkpoint_after_the_commit_does_not_fail_the_call() {
 /// Also in a batch that is larger than SQLite's cache, which is written in part before its commit.
 #[test]
 fn an_answer_of_a_batch_is_kept_whatever_failed_meanwhile() {
-    for (body, step) in [("hello".to_owned(), 1), ("\u{1f95b}".repeat(10_000), 997)] {
-        let calls: Vec<_> = (0..64).map(|number| ("create_note", note(&format!("key-{number}"), &body))).collect();
+    for (most, body) in [(64, "hello".to_owned()), (30, "\u{1f95b}".repeat(10_000))] {
+        // The first once more at the end: what it left is read again, from what was written before the commit.
+        let numbers = (1..most).chain([1]);
+        let calls: Vec<_> = numbers.map(|number| ("create_note", note(&format!("key-{number}"), &body))).collect();
         let disk = Disk::new(Sole);
         assert_fresh(&Client::new(host(), disk.storage()).call("create_note", &note("key", "old")));
         let clean = disk.copy(Sole);
@@ -63,13 +65,17 @@ fn an_answer_of_a_batch_is_kept_whatever_failed_meanwhile() {
         Client::new(host(), clean.storage()).batch(&calls);
         let count = clean.calls();
         for (error, from) in [(Error::NoSpace, 1), (Error::ReadOnly, 2)] {
-            for at in (from..=count).step_by(step) {
+            for at in from..=count {
                 let failing = disk.copy(Sole);
                 failing.fault(Fault::Fail(at, error));
-                let answers = Client::new(host(), failing.storage()).batch(&calls);
-                failing.fault(Fault::None);
                 let mut client = Client::new(host(), failing.storage());
-                for (answer, (tool, arguments)) in answers.iter().zip(&calls) {
+                let answers = client.batch(&calls);
+                failing.fault(Fault::None);
+                if client.instance.is_spent() {
+                    client = Client::new(host(), failing.storage());
+                }
+                assert_eq!(client.call("create_note", &note("key", "old"))["replayed"], true, "at {at} of {count}");
+                for (answer, (tool, arguments)) in answers.iter().zip(&calls).take(calls.len() - 1) {
                     if answer["status"] == "succeeded" {
                         assert_replay_of(answer, &client.call(tool, arguments));
                     }

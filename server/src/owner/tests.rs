@@ -60,9 +60,18 @@ impl World {
     }
 
     fn call(&self, tool: &str, arguments: &Value) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
+        self.call_as("ada", tool, arguments)
+    }
+
+    fn call_as(
+        &self,
+        subject: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> tokio::task::JoinHandle<Result<Reply, OwnerError>> {
         let caller = Principal {
             workspace: "acme".to_owned(),
-            subject: "ada".to_owned(),
+            subject: subject.to_owned(),
             permissions: vec!["mark".to_owned(), "read".to_owned()],
         };
         let invocation = Invocation { tool: tool.to_owned(), arguments: arguments.to_string() };
@@ -230,6 +239,29 @@ async fn a_batch_that_loses_its_transaction_is_made_again_call_by_call() {
     assert_eq!([&codes[0], &codes[2]], ["fresh", "fresh"]);
     assert_ne!(codes[1], "fresh");
     assert_eq!(code(&world.mark("two").await), "replayed");
+}
+
+/// All use one key. One has given up, and a batch of the others traps.
+#[tokio::test]
+async fn everybody_acts_in_their_own_name_whatever_becomes_of_a_batch() {
+    let world = World::new(100).await;
+    let marking = |who| world.call_as(who, "mark", &json!({ "idempotency_key": "key", "text": who }));
+    let (first, bob) = world.waiting(|_| marking("bob")).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let trap = world.call_as("ida", "fail", &json!({ "idempotency_key": "key", "how": "trap" }));
+    let others = vec![marking("ada"), trap, marking("eve")];
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(Duration::from_secs(31)).await;
+    assert_eq!(code(&bob.await.unwrap()), "Busy");
+    tokio::time::resume();
+    world.gate.open();
+    assert_eq!(code(&first.await.unwrap()), "fresh");
+    assert_eq!(codes(others).await, ["fresh", "Failed", "fresh"]);
+    let again = codes(["ada", "bob", "eve", "ida"].map(marking).into()).await;
+    assert_eq!(again, ["replayed", "fresh", "replayed", "fresh"]);
 }
 
 /// B5: it may have committed, and whoever looks finds out. The first sync is that of the call in hand.

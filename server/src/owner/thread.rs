@@ -80,15 +80,17 @@ impl<I: Instance> Thread<I> {
 
     /// While nothing else is to be done, and a second has passed, operations are counted.
     fn wait(&mut self, jobs: &Receiver<Job<I>>) -> Option<Job<I>> {
+        let operations = self.metrics.operations.clone();
+        let is_due = operations.is_some() && self.counted.elapsed() >= COUNTING;
         let begun = Instant::now();
-        while begun.elapsed() < LINGER {
+        while !is_due && begun.elapsed() < LINGER {
             match jobs.try_recv() {
                 Ok(job) => return Some(job),
                 Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => thread::yield_now(),
             }
         }
-        let Some(operations) = self.metrics.operations.clone() else { return jobs.recv().ok() };
+        let Some(operations) = operations else { return jobs.recv().ok() };
         match jobs.recv_timeout(COUNTING.saturating_sub(self.counted.elapsed())) {
             Err(RecvTimeoutError::Timeout) => {}
             job => return job.ok(),
@@ -124,7 +126,11 @@ impl<I: Instance> Thread<I> {
         let (mut replies, mut was_cut_off) = (Vec::new(), false);
         if asked.len() > 1 {
             match self.attempt(&batch, 0..asked.len()) {
-                Ok(made) => replies = made,
+                Ok(made) => {
+                    // What has no reply has committed with the others.
+                    was_cut_off = made.len() < asked.len();
+                    replies = made;
+                }
                 Err(error) => {
                     was_cut_off = true;
                     warn!(%error, calls = asked.len(), "a batch failed: its calls are made one by one");
@@ -187,7 +193,8 @@ impl<I: Instance> Thread<I> {
     fn attempt(&mut self, batch: &Batch, calls: Range<usize>) -> Result<Vec<Reply>, Attempted> {
         self.callers.set(batch.callers[calls.clone()].to_vec());
         // Where nobody looks, none are made.
-        let logged = if enabled!(Level::DEBUG) { calls.len() } else { 0 };
+        let is_logged = enabled!(Level::DEBUG) || enabled!(target: "host_example", Level::DEBUG);
+        let logged = if is_logged { calls.len() } else { 0 };
         let attempts: Vec<_> = (0..logged).map(|_| Uuid::new_v4()).collect();
         for (id, attempt) in batch.ids[calls.clone()].iter().zip(&attempts) {
             debug!(call = %id, %attempt, batch = calls.len(), "attempt");

@@ -31,6 +31,7 @@ fn faults(call: Call, at: u64) -> Vec<Fault> {
 /// Fails every call of the scene.
 pub fn fail_everywhere(stage: &Stage, scene: &Scene) -> Found {
     let clean = scene.clean(stage);
+    assert!(!clean.moments.is_empty(), "nothing is tried in {}", scene.name);
     let mut found = Found { scenes: 1, calls: clean.calls, ..Found::default() };
     let mut seen = HashSet::new();
     for moment in &clean.moments {

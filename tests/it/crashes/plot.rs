@@ -69,9 +69,18 @@ fn batch() -> Step {
     ])
 }
 
+/// A commit after which SQLite moves the WAL into the database by itself.
+pub const CHECKPOINTED: &str = "checkpoint after a commit";
+
 /// Larger than SQLite's cache, so that it is written in part before its commit.
 fn spilling_batch() -> Step {
-    Batch((0..64).map(|number| ("create_note", note(&format!("s{number}"), &"\u{1f95b}".repeat(10_000)))).collect())
+    long_notes("s", 64)
+}
+
+/// Each takes twenty pages.
+fn long_notes(key: &str, number: usize) -> Step {
+    let body = "\u{1f95b}".repeat(10_000);
+    Batch((0..number).map(|number| ("create_note", note(&format!("{key}{number}"), &body))).collect())
 }
 
 fn plots(mode: Sharing) -> Vec<Plot> {
@@ -140,6 +149,12 @@ fn plots(mode: Sharing) -> Vec<Plot> {
         Plot("restored copy", warm(), NONE, vec![Mark, create("n1"), Accept, create("n1")]),
         Plot("killed in a commit", Before::Killed(mode, used()), NONE, vec![start("d0"), create("n1")]),
     ];
+    if mode == Sole {
+        // The WAL has nearly 2,000 pages. Once it has them, it is moved into the database, and the next commit begins it anew.
+        let steps = ["n1", "n2", "n3", "n4"].map(create).to_vec();
+        let filled = vec![long_notes("s", 64), long_notes("t", 32)];
+        plots.push(Plot(CHECKPOINTED, warm_and(filled), NONE, steps));
+    }
     let from: &[Sharing] = match mode {
         Sole => &[Shared, SoleAtomic],
         Shared => &[Sole, SoleAtomic],
@@ -169,8 +184,9 @@ impl Plot {
     fn scenes(self, stage: &Stage, mode: Sharing) -> Vec<Scene> {
         let Plot(name, before, contract, steps) = self;
         let every = match (name, mode) {
-            ("batch that spills", Sole) => 1499,
+            ("batch that spills", Sole) => 37,
             ("batch that spills", _) => 499,
+            (CHECKPOINTED, _) => 997,
             _ => 1,
         };
         let scene = |name: String, disk: Disk, names: Names| Scene {

@@ -33,6 +33,8 @@ pub enum Event {
         swept: Swept,
         broke: bool,
     },
+    /// In the deed before, storage broke.
+    Broke(&'static str),
     /// What was handed to the worker.
     Work {
         operations: Vec<String>,
@@ -146,6 +148,7 @@ fn follow(rules: &Rules, mut world: World, mut seen: Seen, event: &Event) -> Res
         Event::Permission { who, permission, granted: false } => _ = world.permissions.remove(&(*who, *permission)),
         Event::Relocated { id, to } => world.relocate(rules, id, *to),
         Event::Died => (rules.crashes)(&mut world),
+        Event::Broke(how) => count(&mut seen, how, 1),
         Event::Holds(image) => {
             let expected = expected_image(&world);
             expect(expected == *image, || format!("there should be {expected:?}"))?;

@@ -96,6 +96,9 @@ impl Life<'_> {
                     Breaks::HasNoSpace => Fault::Fail(at, Error::NoSpace),
                 });
                 self.deed(deed, at)?;
+                if self.disk.calls() >= at {
+                    self.events.push(Event::Broke(breaks.name()));
+                }
                 let is_dead = matches!(breaks, Breaks::Dies) || self.client.instance.is_spent();
                 match then {
                     Then::GoOn if !is_dead => self.disk.fault(Fault::None),
@@ -151,9 +154,9 @@ impl Life<'_> {
             Deed::Sweep => 0,
         };
         let (to_open, first, each) = match self.disk.storage_mode() {
-            Sole => (80, 11, 6),
-            Shared => (30, 54, 10),
-            SoleAtomic => (25, 6, 4),
+            Sole => (60, 2, 0),
+            Shared => (27, 56, 2),
+            SoleAtomic => (26, 6, 1),
         };
         u64::from(!self.is_open) * to_open + first + each * more
     }
