@@ -176,12 +176,9 @@ impl State {
     /// The call has done what it does to the disk, which is not synced, if it ends here.
     fn end(&mut self, call: Call, dies: bool) -> Result<(), Error> {
         self.stored.died_in_sync = call == Call::Sync;
-        let is_edge = match call {
-            Call::Sync | Call::SetSize | Call::Remove => true,
-            Call::Write => self.has_synced,
-            _ => false,
-        };
-        if matches!(call, Call::Write | Call::SetSize | Call::Remove | Call::Sync) {
+        let changes = matches!(call, Call::Write | Call::SetSize | Call::Remove | Call::Sync);
+        let is_edge = changes && (call != Call::Write || self.has_synced);
+        if changes {
             self.has_synced = call == Call::Sync;
         }
         if self.every > 0 && (is_edge || self.calls.is_multiple_of(self.every)) {

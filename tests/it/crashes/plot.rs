@@ -152,7 +152,7 @@ fn plots(mode: Sharing) -> Vec<Plot> {
     if mode == Sole {
         // The WAL has nearly 2,000 pages. Once it has them, it is moved into the database, and the next commit begins it anew.
         let steps = ["n1", "n2", "n3", "n4"].map(create).to_vec();
-        let filled = vec![long_notes("s", 64), long_notes("t", 32)];
+        let filled = vec![spilling_batch(), long_notes("t", 32)];
         plots.push(Plot(CHECKPOINTED, warm_and(filled), NONE, steps));
     }
     let from: &[Sharing] = match mode {
