@@ -100,7 +100,7 @@ impl Database {
             lists(engine::MIGRATION_1) && lists(engine::MIGRATION_2),
             "the schema must list the engine's migrations"
         );
-        settings::get()?;
+        let settings = settings::get()?;
         let sharing = host::sharing_mode().map_err(Refusal::not_to_be_opened)?;
         let connection = match sharing {
             Sharing::Sole => open_sole(schema, "wal"),
@@ -110,6 +110,8 @@ impl Database {
         // SQLite's default, which syncs at each commit; EXTRA would add what the VFS does anyway when it removes a file.
         connection.execute_batch("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF")?;
         connection.pragma_update(None, "wal_autocheckpoint", AUTOCHECKPOINT)?;
+        // Negative: kibibytes, not pages.
+        connection.pragma_update(None, "cache_size", -1024 * i64::from(settings.cache_mb))?;
         connection.set_prepared_statement_cache_capacity(64);
         let database = Database { connection, sharing, durable: Cell::new(None) };
         database.migrate(schema)?;

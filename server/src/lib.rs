@@ -27,7 +27,8 @@ use std::process::ExitCode;
 /// later. For verify, 1 is also that something is wrong. A call that is refused as unconfirmed may have committed.
 ///
 /// In the environment: COUNTERFOIL_RETENTION, how long receipts are kept (30days unless set, at least 1day);
-/// COUNTERFOIL_DEADLINE, by when an effect outside the database must have been sent (24h unless set, at least 1s).
+/// COUNTERFOIL_DEADLINE, by when an effect outside the database must have been sent (24h unless set, at least 1s);
+/// COUNTERFOIL_CACHE, how many megabytes of the database an instance keeps in memory (16 unless set, 1 to 32).
 ///
 /// Logs go to stderr, filtered by RUST_LOG (for example RUST_LOG=debug). They never hold arguments, results
 /// or keys.

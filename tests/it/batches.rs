@@ -3,7 +3,7 @@
 use crate::disk::{Disk, Fault};
 use crate::harness::*;
 use host_example::Sharing::{Shared, Sole, SoleAtomic};
-use host_example::{Error, Files, Part};
+use host_example::{Error, Files, Host, Limits, Part};
 use serde_json::{Value, json};
 
 fn create(key: &str, body: &str) -> (&'static str, Value) {
@@ -30,6 +30,22 @@ fn one_refused_call_undoes_itself_alone() {
     assert_eq!(db.sql("SELECT body FROM notes ORDER BY body"), "first\nthird");
     assert_eq!(db.sql("SELECT version, interval_minutes FROM automations"), "2|15");
     assert_eq!(db.sql("SELECT idempotency_key FROM receipts ORDER BY 1"), "auto\nedit-2\nkey-1\nkey-3");
+}
+
+/// Five megabytes, which fit into 16, the default, and not into 2.
+#[test]
+fn an_instance_keeps_as_much_of_the_database_in_memory_as_it_was_told() {
+    let body = "\u{1f95b}".repeat(10_000);
+    let calls: Vec<_> = (0..64).map(|number| create(&format!("key-{number}"), &body)).collect();
+    let host = || Host::load(component(), Limits::default()).unwrap();
+    for (host, is_kept) in [(host(), true), (with_small_cache(host()), false)] {
+        let disk = Disk::new(Sole);
+        let mut client = Client::new(&host, disk.storage());
+        client.batch(&calls).iter().for_each(assert_fresh);
+        disk.fault(Fault::None);
+        assert!(client.batch(&calls).iter().all(|answer| answer["replayed"] == true));
+        assert_eq!(disk.calls() == 0, is_kept, "{} calls of storage", disk.calls());
+    }
 }
 
 /// B12.

@@ -4,7 +4,7 @@
 use crate::disk::{Disk, Fault};
 use crate::harness::*;
 use host_example::Sharing::{Shared, Sole, SoleAtomic};
-use host_example::{Error, Part};
+use host_example::{Error, Host, Limits, Part};
 
 const MODES: [host_example::Sharing; 3] = [Sole, Shared, SoleAtomic];
 
@@ -54,33 +54,35 @@ fn a_failed_checkpoint_after_the_commit_does_not_fail_the_call() {
 /// Also in a batch that is larger than SQLite's cache, which is written in part before its commit.
 #[test]
 fn an_answer_of_a_batch_is_kept_whatever_failed_meanwhile() {
+    let host = with_small_cache(Host::load(component(), Limits::default()).unwrap());
+    let client = |disk: &Disk| Client::new(&host, disk.storage());
     for (most, body) in [(64, "hello".to_owned()), (30, "\u{1f95b}".repeat(10_000))] {
         // The first once more at the end: what it left is read again, from what was written before the commit.
         let numbers = (1..most).chain([1]);
         let calls: Vec<_> = numbers.map(|number| ("create_note", note(&format!("key-{number}"), &body))).collect();
         let disk = Disk::new(Sole);
-        assert_fresh(&Client::new(host(), disk.storage()).call("create_note", &note("key", "old")));
+        assert_fresh(&client(&disk).call("create_note", &note("key", "old")));
         let clean = disk.copy(Sole);
         clean.fault(Fault::None);
-        Client::new(host(), clean.storage()).batch(&calls);
+        client(&clean).batch(&calls);
         let count = clean.calls();
         for (error, from) in [(Error::NoSpace, 1), (Error::ReadOnly, 2)] {
             for at in from..=count {
                 let failing = disk.copy(Sole);
                 failing.fault(Fault::Fail(at, error));
-                let mut client = Client::new(host(), failing.storage());
-                let answers = client.batch(&calls);
+                let mut asked = client(&failing);
+                let answers = asked.batch(&calls);
                 failing.fault(Fault::None);
-                if client.instance.is_spent() {
-                    client = Client::new(host(), failing.storage());
+                if asked.instance.is_spent() {
+                    asked = client(&failing);
                 }
-                assert_eq!(client.call("create_note", &note("key", "old"))["replayed"], true, "at {at} of {count}");
+                assert_eq!(asked.call("create_note", &note("key", "old"))["replayed"], true, "at {at} of {count}");
                 for (answer, (tool, arguments)) in answers.iter().zip(&calls).take(calls.len() - 1) {
                     if answer["status"] == "succeeded" {
-                        assert_replay_of(answer, &client.call(tool, arguments));
+                        assert_replay_of(answer, &asked.call(tool, arguments));
                     }
                 }
-                assert_eq!(client.verify(), Vec::<String>::new(), "{error:?} at call {at} of {count}");
+                assert_eq!(asked.verify(), Vec::<String>::new(), "{error:?} at call {at} of {count}");
             }
         }
     }

@@ -46,11 +46,16 @@ pub fn host() -> &'static Host {
     HOST.get_or_init(|| Host::load(component(), Limits::default()).unwrap())
 }
 
+/// Instances write in part, before its commit, what changes more than two megabytes.
+pub fn with_small_cache(host: Host) -> Host {
+    host.with_variable("COUNTERFOIL_CACHE", "2")
+}
+
 /// The host with the tests' own component, and limits that are soon reached.
 pub fn test_host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     let limits = Limits { computing: Duration::from_secs(2), ..Limits::default() };
-    HOST.get_or_init(|| Host::load(test_component(), limits).unwrap())
+    HOST.get_or_init(|| with_small_cache(Host::load(test_component(), limits).unwrap()))
 }
 
 pub fn principal(who: &str, permissions: &[&str]) -> Principal {

@@ -87,16 +87,21 @@ fn another_setting_changes_no_receipt_that_is_there() {
 
 /// Better no answer than a promise that is not what the operator meant.
 #[test]
-fn a_setting_that_is_no_duration_or_too_short_refuses_every_call_and_is_named() {
+fn a_setting_that_is_not_what_it_may_be_refuses_every_call_and_is_named() {
     let mut world = World::new();
     let first = world.client().call("create_note", &note("n", "hello"));
     let id = first["operation_id"].as_str().unwrap();
     let retention = ["", " ", "0", "30", "x", "30 d d", "-1d", "23h 59m 59s 999ms", "86399999999us", "9999999999999y"];
     let deadline = ["", "0", "x", "999ms", "-1s", "999999us"];
-    let bad = retention.map(|value| ("COUNTERFOIL_RETENTION", value, "1day, such as 30days")).into_iter();
-    for (name, value, least) in bad.chain(deadline.map(|value| ("COUNTERFOIL_DEADLINE", value, "1s, such as 1day"))) {
-        world.restart_with(&[(name, value)]);
-        let message = format!("{name} must be a duration of at least {least}.");
+    let cache = ["", "0", "33", "-1", "1.5", "16 MB", "x", "99999999999"];
+    let retention =
+        retention.map(|value| ("RETENTION", value, "a duration of at least 1day, such as 30days")).into_iter();
+    let deadline = deadline.map(|value| ("DEADLINE", value, "a duration of at least 1s, such as 1day"));
+    let cache = cache.map(|value| ("CACHE", value, "a number of megabytes from 1 to 32, such as 16"));
+    for (name, value, needed) in retention.chain(deadline).chain(cache) {
+        let name = format!("COUNTERFOIL_{name}");
+        world.restart_with(&[(&name, value)]);
+        let message = format!("{name} must be {needed}.");
         let mut client = world.client();
         for (tool, call) in [
             ("create_note", note("n", "hello")),

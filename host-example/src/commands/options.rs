@@ -7,7 +7,7 @@ use std::env::{self, VarError};
 use std::path::{Path, PathBuf};
 
 /// What the component reads from its environment, and is handed from this program's.
-const VARIABLES: [&str; 2] = ["COUNTERFOIL_RETENTION", "COUNTERFOIL_DEADLINE"];
+const VARIABLES: [&str; 3] = ["COUNTERFOIL_RETENTION", "COUNTERFOIL_DEADLINE", "COUNTERFOIL_CACHE"];
 
 /// The options that all commands have. Each is asked for by the commands that need it.
 #[derive(Args, Clone, Debug)]
@@ -44,7 +44,7 @@ impl Options {
         })
     }
 
-    /// The component, compiled, which is handed COUNTERFOIL_RETENTION and COUNTERFOIL_DEADLINE where they are set.
+    /// The component, compiled, which is handed COUNTERFOIL_RETENTION, COUNTERFOIL_DEADLINE and COUNTERFOIL_CACHE where they are set.
     ///
     /// # Errors
     ///

@@ -39,10 +39,12 @@ fn serving() -> &'static ServingPre<State> {
     })
 }
 
-pub const ADA: [(&str, &str); 3] = [
+pub const ADA: [(&str, &str); 4] = [
     ("COUNTERFOIL_SUBJECT", "ada"),
     ("COUNTERFOIL_WORKSPACE", "acme"),
     ("COUNTERFOIL_PERMISSIONS", "read,write-notes,write-automations,maintain"),
+    // More than two megabytes of changes are written in part before their commit.
+    ("COUNTERFOIL_CACHE", "2"),
 ];
 
 /// A fresh instance, called by Ada.

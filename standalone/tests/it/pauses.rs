@@ -48,7 +48,7 @@ fn small() -> Calls {
     vec![("create_note", note("key-a", "by the owner"))]
 }
 
-/// More than SQLite keeps in memory (2,000 KiB), so that it writes before the commit: 40 KB in each note, and as much in its
+/// More than SQLite keeps in memory (2 MB), so that it writes before the commit: 40 KB in each note, and as much in its
 /// receipt.
 fn spilling() -> Calls {
     let body = "\u{1f95b}".repeat(10_000);

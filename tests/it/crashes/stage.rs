@@ -1,7 +1,7 @@
 //! A host with a clock of its own, and a look at a database that does not go through the component.
 
 use crate::disk::Disk;
-use crate::harness::Client;
+use crate::harness::{Client, with_small_cache};
 use crate::outbox_harness::{Clock, START};
 use host_example::{Host, Limits};
 use rusqlite::{Connection, OpenFlags};
@@ -24,7 +24,7 @@ impl Stage {
         let limits = Limits { lock_wait: Duration::from_millis(20), ..Limits::default() };
         let told = clock.clone();
         let host = Host::load(component, limits).unwrap().with_clock(move || Duration::from_millis(told.now()));
-        Stage { clock, host, folder: TempDir::new().unwrap() }
+        Stage { clock, host: with_small_cache(host), folder: TempDir::new().unwrap() }
     }
 
     pub fn client(&self, disk: &Disk) -> Client {
