@@ -48,6 +48,20 @@ fn an_instance_keeps_as_much_of_the_database_in_memory_as_it_was_told() {
     }
 }
 
+/// With the most that it may keep, an instance of the usual 64 MB has room left for a large batch.
+#[test]
+fn an_instance_that_keeps_the_most_has_room_to_work() {
+    let body = "\u{1f95b}".repeat(10_000);
+    let host = Host::load(component(), Limits::default()).unwrap().with_variable("COUNTERFOIL_CACHE", "32");
+    let mut client = Client::new(&host, Disk::new(Sole).storage());
+    // 40 MB.
+    for batch in 0..8 {
+        let calls: Vec<_> = (0..64).map(|number| create(&format!("key-{batch}-{number}"), &body)).collect();
+        client.batch(&calls).iter().for_each(assert_fresh);
+    }
+    assert_eq!(client.verify(), Vec::<String>::new());
+}
+
 /// B12.
 #[test]
 fn a_key_that_occurs_twice_in_a_batch_acts_once() {

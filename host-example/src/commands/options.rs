@@ -44,7 +44,7 @@ impl Options {
         })
     }
 
-    /// The component, compiled, which is handed COUNTERFOIL_RETENTION, COUNTERFOIL_DEADLINE and COUNTERFOIL_CACHE where they are set.
+    /// The component, compiled, which is handed what is set of its own variables, those that --help names.
     ///
     /// # Errors
     ///
