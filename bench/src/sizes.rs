@@ -8,7 +8,7 @@ use crate::work::{Call, Caller, Prepared, Work};
 use crate::{Bench, Place};
 use counterfoil_server::owner::Instance;
 use host_example::{Files, Invocation};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
@@ -68,6 +68,8 @@ fn at(bench: &Bench, place: &Place, filled: &[Filled], report: &mut Report) -> R
     let start = |filled: &Filled| {
         let file = folder.path().join(filled.name);
         fs::copy(&filled.file, &file)?;
+        // Else the first commit would wait for all of it.
+        File::open(&file)?.sync_all()?;
         Running::component(bench.host()?, &file)
     };
     let running = filled.iter().map(start).collect::<Result<Vec<_>>>()?;
