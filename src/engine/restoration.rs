@@ -33,16 +33,15 @@ pub(crate) fn mark(database: &Database) -> Result<Restoration, Refusal> {
     // A copy that was made while its database was marked has the mark already, but not for what came after.
     connection.execute("DELETE FROM restored", [])?;
     connection.execute("INSERT INTO restored (since) VALUES (?1)", [now])?;
-    connection.execute(
-        "UPDATE operations SET
-           attempts = attempts + 1, first_sent = coalesce(first_sent, 0),
-           last_sent = max(coalesce(last_sent, 0), ?2), attempt_id = NULL,
-           since = iif(state = 'accepted', ?1, since), state = iif(state = 'accepted', 'running', state),
-           due = ?1, planned_at = ?1
-         WHERE state IN ('accepted', 'running', 'cancel-requested')",
-        // A worker of the time that was lost may still hold its lease.
-        (now, now.plus(u64::from(*outbox::LEASE_MS.end()))),
-    )?;
+    // A worker of the time that was lost may still hold its lease.
+    let last_sent = now.plus(u64::from(*outbox::LEASE_MS.end()));
+    let sql = "UPDATE operations SET
+                 attempts = attempts + 1, first_sent = coalesce(first_sent, 0),
+                 last_sent = max(coalesce(last_sent, 0), ?4), attempt_id = NULL,
+                 since = iif(state = 'accepted', ?3, since), state = iif(state = 'accepted', 'running', state),
+                 due = ?3, planned_at = ?3
+               WHERE operation_id > ?1 AND operation_id <= ?2 AND state IN ('accepted', 'running', 'cancel-requested')";
+    in_steps(connection, |after, to| connection.prepare_cached(sql)?.execute((after, to, now, last_sent)))?;
     let restoration = read(connection)?.ok_or(Refusal::damaged())?;
     database.commit(write)?;
     Ok(restoration)
@@ -66,19 +65,42 @@ pub(crate) fn accept(database: &Database) -> Result<Option<Restoration>, Refusal
     };
     let now = Timestamp::now();
     connection.execute("DELETE FROM restored", [])?;
-    connection.execute(
-        "UPDATE operations SET
-           attempts = 0, first_sent = NULL, last_sent = NULL,
-           since = ?1, state = 'accepted', due = ?1, planned_at = ?1
-         WHERE state = 'running' AND first_sent = 0 AND last_sent < ?2 AND attempt_id IS NULL AND NOT is_there",
-        (now, Sent::UNTOLD.last),
-    )?;
+    let unsent = "UPDATE operations SET
+                    attempts = 0, first_sent = NULL, last_sent = NULL,
+                    since = ?3, state = 'accepted', due = ?3, planned_at = ?3
+                  WHERE operation_id > ?1 AND operation_id <= ?2
+                    AND state = 'running' AND first_sent = 0 AND last_sent < ?4 AND attempt_id IS NULL AND NOT is_there";
     // What waited for this.
-    let sql = "UPDATE operations SET due = ?1, planned_at = ?1, fruitless = 0
-               WHERE due > ?1 AND attempt_id IS NULL AND state IN ('accepted', 'running') AND NOT is_there";
-    connection.execute(sql, [now])?;
+    let waiting = "UPDATE operations SET due = ?3, planned_at = ?3, fruitless = 0
+                   WHERE operation_id > ?1 AND operation_id <= ?2
+                     AND due > ?3 AND attempt_id IS NULL AND state IN ('accepted', 'running') AND NOT is_there";
+    in_steps(connection, |after, to| {
+        connection.prepare_cached(unsent)?.execute((after, to, now, Sent::UNTOLD.last))?;
+        connection.prepare_cached(waiting)?.execute((after, to, now))
+    })?;
     database.commit(write)?;
     Ok(Some(restoration))
+}
+
+/// Changes what is pending or sent, a thousand operations at a time, those with an id after the first and up to the second: what
+/// one statement has changed, SQLite keeps in memory as it was until the statement ends.
+fn in_steps(
+    connection: &Connection,
+    mut change: impl FnMut(&str, &str) -> rusqlite::Result<usize>,
+) -> rusqlite::Result<()> {
+    // Each of the three reads the index of states in the order of the ids.
+    const LAST: &str = "
+        SELECT max(operation_id) FROM (
+          SELECT operation_id FROM operations WHERE state = 'accepted' AND operation_id > ?1
+          UNION ALL SELECT operation_id FROM operations WHERE state = 'running' AND operation_id > ?1
+          UNION ALL SELECT operation_id FROM operations WHERE state = 'cancel-requested' AND operation_id > ?1
+          ORDER BY operation_id LIMIT 1000)";
+    let mut after = String::new();
+    while let Some(to) = connection.prepare_cached(LAST)?.query_row([&after], |row| row.get::<_, Option<String>>(0))? {
+        change(&after, &to)?;
+        after = to;
+    }
+    Ok(())
 }
 
 fn read(connection: &Connection) -> rusqlite::Result<Option<Restoration>> {

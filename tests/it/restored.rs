@@ -8,8 +8,9 @@ use host_example::Observation::Absent;
 use host_example::Step::{Lookup, Submit};
 use host_example::types::RefusalCode::{Denied, NotFound, Unconfirmed};
 use host_example::types::State::*;
-use host_example::{ProviderContract, Restoration};
+use host_example::{Files, Host, Limits, ProviderContract, Restoration, Sharing};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 impl Client {
     fn mark_restored(&mut self) -> Restoration {
@@ -285,6 +286,42 @@ fn nothing_of_the_lost_interval_is_done_again_before_an_operator_accepts() {
     assert_eq!((&again.operation_id, again.step, &again.provider_key), (&id, Lookup, &sent.provider_key));
     assert_eq!(client.settle(&again, &finished()).state, Succeeded);
     assert_eq!(counts(&world.db), ["1", "0", "2"]);
+}
+
+/// However many operations there are: an instance has 64 MB.
+#[test]
+fn a_copy_with_a_hundred_thousand_unfinished_operations_is_marked_and_accepted() {
+    let db = Database::new();
+    db.sole().verify();
+    db.sql(&format!(
+        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+         INSERT INTO receipts
+           SELECT printf('0198c000-0000-7000-8000-%012d', i), 'acme', 'ada', 'start_deployment', 'k' || i, 'start_deployment',
+             '{{}}', '{{}}', NULL, {START}, {START} + {DAY} FROM n;
+         INSERT INTO operations (operation_id, request, state, since, deadline, clock, due, planned_at)
+           SELECT operation_id, printf('%.200c', 'x'), 'accepted', {START}, {START} + {DAY}, {START}, {START}, {START}
+           FROM receipts"
+    ));
+    let host = Host::load(component(), Limits::operator()).unwrap().with_variable("COUNTERFOIL_CACHE", "32");
+    let marked = "SELECT count(*) FROM operations WHERE state = 'running' AND attempts = 1 AND first_sent = 0";
+    let accepted = "SELECT count(*) FROM operations WHERE state = 'accepted' AND attempts = 0 AND first_sent IS NULL";
+    for sharing in [Sharing::Sole, Sharing::Shared] {
+        let client = || {
+            let files = match sharing {
+                Sharing::Sole => Files::sole(&db.path(), Duration::from_secs(2)),
+                _ => Files::shared(&db.path()),
+            };
+            Client::new(&host, files.unwrap())
+        };
+        assert_eq!(client().mark_restored().unfinished, 100_000);
+        assert_eq!(client().verify(), Vec::<String>::new());
+        client().instance.checkpoint().unwrap().unwrap();
+        assert_eq!(db.sql(marked), "100000");
+        assert_eq!(client().accept().unwrap().unfinished, 100_000);
+        assert_eq!(client().verify(), Vec::<String>::new());
+        client().instance.checkpoint().unwrap().unwrap();
+        assert_eq!(db.sql(accepted), "100000");
+    }
 }
 
 /// Neither to see the mark nor to take it away.
