@@ -41,6 +41,7 @@ pub(crate) struct Database {
     sharing: Sharing,
     /// SQLite's `data_version` when all that was on disk was last made durable.
     durable: Cell<Option<i64>>,
+    is_migrated: bool,
 }
 
 thread_local! {
@@ -64,23 +65,29 @@ pub(crate) fn with<T>(schema: &Schema, work: impl FnOnce(&Database) -> Result<T,
             }
             None => slot.insert(Database::open(schema)?),
         };
+        database.migrate(schema)?;
         work(database)
     })
 }
 
 /// Closes the database, so that the file alone holds everything. The next call opens it again.
 ///
-/// After an error the database is closed all the same, and its files are as a killed process would leave them.
+/// After an error it is open as before, unless storage failed.
 pub(crate) fn close() -> Result<(), Refusal> {
     // A host that knows of it has taken the files away already.
     if vfs::failed() {
         return Err(Refusal::storage_failed());
     }
-    let Some(database) = DATABASE.take() else { return Ok(()) };
-    // SQLite would make this checkpoint as well, but not say if it failed.
-    let checkpoint = database.checkpoint();
-    database.connection.close().map_err(|(_, error)| Refusal::from(error))?;
-    if vfs::failed() { Err(Refusal::storage_failed()) } else { checkpoint }
+    DATABASE.with_borrow_mut(|slot| {
+        // What others share, whoever comes next rolls back; it may also be an owner's by now.
+        if let Some(database) = slot.as_ref().filter(|database| database.is_owned()) {
+            database.checkpoint()?;
+        }
+        if let Some(database) = slot.take() {
+            database.connection.close().map_err(|(_, error)| Refusal::from(error))?;
+        }
+        if vfs::failed() { Err(Refusal::storage_failed()) } else { Ok(()) }
+    })
 }
 
 /// Ends the thread's instance.
@@ -91,9 +98,7 @@ pub(crate) fn reset() {
 }
 
 impl Database {
-    /// Opens in the host's sharing mode, whatever mode the file was left in, and brings the schema up to date.
-    ///
-    /// After an error nothing is open and the file holds the old schema or the new one.
+    /// Opens in the host's sharing mode, whatever mode the file was left in. After an error nothing is open.
     fn open(schema: &Schema) -> Result<Database, Refusal> {
         let lists = |migration| schema.migrations.contains(&migration);
         assert!(
@@ -113,9 +118,7 @@ impl Database {
         // Negative: kibibytes, not pages.
         connection.pragma_update(None, "cache_size", -1024 * i64::from(settings.cache_mb))?;
         connection.set_prepared_statement_cache_capacity(64);
-        let database = Database { connection, sharing, durable: Cell::new(None) };
-        database.migrate(schema)?;
-        Ok(database)
+        Ok(Database { connection, sharing, durable: Cell::new(None), is_migrated: false })
     }
 
     /// While this instance held no lock, an owner may have come, switched the file to a WAL, and gone. SQLite then
@@ -131,17 +134,24 @@ impl Database {
         Ok(())
     }
 
-    fn migrate(&self, schema: &Schema) -> Result<(), Refusal> {
+    /// Brings the schema up to date. After an error the file holds the old one or the new one; the database stays open, since
+    /// what could not be rolled back for want of room still has to be (see [`Database::checkpoint`]).
+    fn migrate(&mut self, schema: &Schema) -> Result<(), Refusal> {
         let known = schema.migrations.len();
-        if version(&self.connection, schema)? == known {
-            return Ok(());
+        if !self.is_migrated && version(&self.connection, schema)? < known {
+            self.apply(schema)?;
         }
+        self.is_migrated = true;
+        Ok(())
+    }
+
+    fn apply(&self, schema: &Schema) -> Result<(), Refusal> {
         let write = self.write()?;
         for migration in &schema.migrations[version(&self.connection, schema)?..] {
             self.connection.execute_batch(migration)?;
         }
         self.connection.pragma_update(None, "application_id", schema.application_id)?;
-        self.connection.pragma_update(None, "user_version", known as i64)?;
+        self.connection.pragma_update(None, "user_version", schema.migrations.len() as i64)?;
         Ok(write.commit()?)
     }
 
@@ -219,8 +229,12 @@ impl Database {
         Ok(wrong)
     }
 
-    /// Moves the WAL into the database file. Under `shared` and `sole-atomic` there is none.
+    /// Rolls back what could not be for want of room, and moves the WAL into the database file. When SQLite closes a database, it
+    /// drops a journal that is in memory alone (`sole-atomic`), and does not say whether it moved a WAL.
     pub fn checkpoint(&self) -> Result<(), Refusal> {
+        // A connection whose rollback failed rolls back before it reads
+        // (<https://sqlite.org/src/file/src/pager.c>, at `sqlite3PagerSharedLock`).
+        self.data_version()?;
         if self.sharing != Sharing::Sole {
             return Ok(());
         }

@@ -32,7 +32,8 @@ pub fn checkpoint(registry: &'static Registry) -> Result<(), types::Refusal> {
 ///
 /// # Errors
 ///
-/// `unavailable` if storage failed: the files are then as a killed process would leave them, and nothing committed is lost.
+/// As for any call that cannot use the database; it is then open as before. If storage failed, the files are as a killed process
+/// would leave them. Nothing committed is lost.
 pub fn close() -> Result<(), types::Refusal> {
     permitted("maintain")?;
     Ok(storage::close()?)

@@ -34,6 +34,8 @@ pub enum Fault {
     Fail(u64, Error),
     /// This call and all later ones fail.
     FailFrom(u64, Error),
+    /// From this call on there is no room for any write, not even over what is there.
+    NoRoomFrom(u64),
     /// If this call is a read, it answers fewer bytes than there are; and so do all later ones.
     Short(u64),
     ShortFrom(u64),
@@ -292,6 +294,9 @@ impl StorageFile for OpenPart {
             if grows > 0 && state.stored.used() + grows > most {
                 return Err(Error::NoSpace);
             }
+        }
+        if matches!(state.fault, Fault::NoRoomFrom(at) if state.calls >= at) {
+            return Err(Error::NoSpace);
         }
         if matches!(state.fault, Fault::FailWritesTo(part) if part == self.part) {
             return Err(Error::Io);

@@ -88,6 +88,49 @@ fn an_answer_of_a_batch_is_kept_whatever_failed_meanwhile() {
     }
 }
 
+/// What a batch wrote before its commit, over what was there, cannot be undone while no write has room. Under `sole-atomic` no file
+/// tells how: the instance has to do it, also when it is closed first.
+#[test]
+fn a_batch_for_which_there_was_no_room_is_undone_before_the_database_is_closed() {
+    let host = with_small_cache(Host::load(component(), Limits::default()).unwrap());
+    // Keys in no order, so that the batch changes pages all over the index.
+    let key = |number: u64| format!("{:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let batch = |first: u64, body: &str| -> Vec<_> {
+        (first..first + 64).map(|number| ("create_note", note(&key(number), body))).collect()
+    };
+    let large = batch(2048, &"\u{1f95b}".repeat(10_000));
+    for sharing in MODES {
+        let disk = Disk::new(sharing);
+        let mut client = Client::new(&host, disk.storage());
+        for first in (0..2048).step_by(64) {
+            client.batch(&batch(first, "first"));
+        }
+        drop(client);
+        let clean = disk.copy(sharing);
+        clean.fault(Fault::None);
+        Client::new(&host, clean.storage()).batch(&large);
+        let calls = clean.calls();
+        for at in (1..calls).step_by(calls as usize / 24) {
+            let failing = disk.copy(sharing);
+            failing.fault(Fault::NoRoomFrom(at));
+            let mut client = Client::new(&host, failing.storage());
+            let answer = client.batch(&large).remove(0);
+            let closed = client.instance.close().unwrap();
+            assert!(closed.is_ok() || !client.instance.is_spent(), "{sharing:?}, call {at} of {calls}: {closed:?}");
+            failing.fault(Fault::None);
+            client.instance.close().unwrap().unwrap();
+            assert_eq!(client.call("create_note", &note(&key(7), "first"))["replayed"], true);
+            assert_eq!(client.verify(), Vec::<String>::new(), "{sharing:?}, call {at} of {calls}");
+            drop(client);
+            let mut client = Client::new(&host, failing.power_cut(0).storage());
+            assert_eq!(client.verify(), Vec::<String>::new(), "{sharing:?}, call {at} of {calls}, after a power cut");
+            let (tool, arguments) = &large[0];
+            let again = client.call(tool, arguments);
+            assert_eq!(again["replayed"], answer["status"] == "succeeded", "{again}");
+        }
+    }
+}
+
 /// A receipt that cannot be inserted takes its effect with it.
 #[test]
 fn a_failing_receipt_insert_rolls_the_effect_back() {

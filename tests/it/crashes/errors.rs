@@ -4,7 +4,9 @@ use super::cut::{Found, brief};
 use super::scene::{Clean, Scene};
 use super::stage::Stage;
 use crate::disk::{Call, Fault};
+use crate::harness::Client;
 use host_example::Error;
+use host_example::types::Refusal;
 use std::collections::HashSet;
 
 /// What can go wrong in a call. The host hands on what may leave things as they were (no room to open or to write, a file
@@ -18,8 +20,10 @@ fn faults(call: Call, at: u64) -> Vec<Fault> {
     };
     let mut faults: Vec<_> =
         errors.iter().flat_map(|&error| [Fault::Fail(at, error), Fault::FailFrom(at, error)]).collect();
-    if call == Call::Read {
-        faults.extend([Fault::Short(at), Fault::ShortFrom(at)]);
+    match call {
+        Call::Read => faults.extend([Fault::Short(at), Fault::ShortFrom(at)]),
+        Call::Write => faults.push(Fault::NoRoomFrom(at)),
+        _ => {}
     }
     // What changes nothing fails once or from there on, in turn: an instance that has failed does not go on.
     if call < Call::Open {
@@ -58,17 +62,25 @@ fn fail(
     let mut client = stage.client(&disk);
     let life = scene.live(stage, &disk, &mut client);
     let failed = matches!(fault, Fault::Fail(at, Error::Io) | Fault::FailFrom(at, Error::Io) if at <= disk.calls());
-    disk.fault(Fault::None);
     if failed && !client.instance.is_spent() {
         return Err("the host trusts an instance whose storage failed".to_owned());
+    }
+    // What was answered is durable whatever failed.
+    let cut = disk.power_cut(0);
+    // One goes on as it is; one is closed while storage fails, one when it no longer does, and the next call opens it.
+    let turn = disk.calls() % 3;
+    if turn == 1 && !client.instance.is_spent() {
+        close(&mut client)?;
+    }
+    disk.fault(Fault::None);
+    if turn == 2 && !client.instance.is_spent() {
+        close(&mut client)?.map_err(|refusal| format!("close is refused: {refusal:?}"))?;
     }
     if let Some(error) =
         life.stopped.as_ref().filter(|error| !["unavailable", "unconfirmed", "partly"].contains(&error.0))
     {
         return Err(format!("{:?} is answered {error:?}", scene.steps[life.answers.len()]));
     }
-    // What was answered is durable whatever failed.
-    let cut = disk.power_cut(0);
     if seen.insert((cut.fingerprint(), life.answers.len())) {
         scene.recover(stage, clean, &cut, &life).map_err(|what| format!("after a power cut: {what}"))?;
     }
@@ -81,4 +93,12 @@ fn fail(
         client = stage.client(&disk);
     }
     scene.go_on(stage, clean, &disk, client, &life)
+}
+
+fn close(client: &mut Client) -> Result<Result<(), Refusal>, String> {
+    let closed = client.instance.close().map_err(|trap| format!("{trap:?}"))?;
+    match closed {
+        Err(refusal) if !refusal.retryable => Err(format!("close is refused for good: {refusal:?}")),
+        closed => Ok(closed),
+    }
 }
