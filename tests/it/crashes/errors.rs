@@ -73,8 +73,11 @@ fn fail(
         close(&mut client)?;
     }
     disk.fault(Fault::None);
-    if turn == 2 && !client.instance.is_spent() {
-        close(&mut client)?.map_err(|refusal| format!("close is refused: {refusal:?}"))?;
+    if turn == 2
+        && !client.instance.is_spent()
+        && let Some(refusal) = close(&mut client)?
+    {
+        return Err(format!("close is refused: {refusal:?}"));
     }
     if let Some(error) =
         life.stopped.as_ref().filter(|error| !["unavailable", "unconfirmed", "partly"].contains(&error.0))
@@ -95,10 +98,11 @@ fn fail(
     scene.go_on(stage, clean, &disk, client, &life)
 }
 
-fn close(client: &mut Client) -> Result<Result<(), Refusal>, String> {
-    let closed = client.instance.close().map_err(|trap| format!("{trap:?}"))?;
-    match closed {
-        Err(refusal) if !refusal.retryable => Err(format!("close is refused for good: {refusal:?}")),
-        closed => Ok(closed),
+/// A refusal, if it may be asked again.
+fn close(client: &mut Client) -> Result<Option<Refusal>, String> {
+    let refusal = client.instance.close().map_err(|trap| format!("{trap:?}"))?.err();
+    match refusal {
+        Some(refusal) if !refusal.retryable => Err(format!("close is refused for good: {refusal:?}")),
+        refusal => Ok(refusal),
     }
 }
