@@ -35,13 +35,18 @@ pub fn parse<A: DeserializeOwned>(json: &str) -> Result<A, Refusal> {
     let mut json = serde_json::Deserializer::from_str(json);
     let arguments = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
-        let wrong = shorten(&error.into_inner().to_string(), 250);
         // No path, or one that was not yet known.
-        let nowhere = path == "." || path == "?";
-        Refusal::invalid_argument(if nowhere { wrong } else { format!("{}: {wrong}", shorten(&path, 60)) })
+        let path = if path == "." || path == "?" { String::new() } else { format!("{}: ", shorten(&path, 60)) };
+        wrong(&path, &error.into_inner())
     })?;
-    json.end().map_err(|error| Refusal::invalid_argument(error.to_string()))?;
+    json.end().map_err(|error| wrong("", &error))?;
     Ok(arguments)
+}
+
+/// Text that is no JSON is told from JSON that the tool does not take.
+fn wrong(path: &str, error: &serde_json::Error) -> Refusal {
+    let start = if error.is_data() { "" } else { "The arguments cannot be read as JSON: " };
+    Refusal::invalid_argument(format!("{start}{path}{}", shorten(&error.to_string(), 250)))
 }
 
 /// Messages repeat what the caller wrote, which may be long, and end with what was expected.

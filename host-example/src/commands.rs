@@ -106,6 +106,20 @@ pub fn say(text: impl Display) -> Result<(), Failure> {
     writeln!(io::stdout(), "{text}").map_err(|error| format!("stdout does not take this ({error}): {text}").into())
 }
 
+/// Prints a part of a list on stdout, and answers whether more is wanted: not once the reader has gone away, as `head` does.
+///
+/// # Errors
+///
+/// If stdout does not take it.
+pub fn show(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("stdout does not take the list: {error}").into()),
+    }
+}
+
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure(1, error.into())

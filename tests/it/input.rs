@@ -38,6 +38,7 @@ fn fill(template: &str, values: &str) -> Vec<String> {
 
 const NOTE: &str = r#"{"idempotency_key":"k","body":?}"#;
 const AUTOMATION: &str = r#"{"idempotency_key":"k","interval_minutes":?}"#;
+const NO_JSON: &str = "The arguments cannot be read as JSON: ";
 const MINUTES: &[&str] = &["interval_minutes: ", "expected an integer from 5 to 1440"];
 const KEY: &[&str] = &["idempotency_key: ", "expected a key of 1 to 128 of A-Z a-z 0-9 _ -"];
 const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
@@ -123,12 +124,16 @@ fn a_reading_tool_refuses_what_is_no_id_and_what_it_does_not_know() {
 
 #[test]
 fn text_that_is_no_json_is_refused_and_the_field_named() {
-    refuses("create_note", &["body: ", "hex escape"], fill(NOTE, r#""\ud800" "\ud800x" "\ud800\ud800" "\udc00""#));
-    refuses("create_note", &["body: ", "invalid escape"], fill(NOTE, r#""\x41" "\u00g0" "\'""#));
-    refuses("create_note", &["body: ", "control character"], fill(NOTE, "\"a\0\" \"a\nb\""));
-    refuses("create_note", &["body: ", "EOF"], fill("?", r#"{"idempotency_key":"k","body":"a"#));
-    refuses("create_note", &["body: ", "expected value"], fill(NOTE, "'a' NaN"));
-    refuses("create_note", &["body: ", "expected ident"], fill(NOTE, "nul tru"));
+    refuses(
+        "create_note",
+        &[NO_JSON, "body: ", "hex escape"],
+        fill(NOTE, r#""\ud800" "\ud800x" "\ud800\ud800" "\udc00""#),
+    );
+    refuses("create_note", &[NO_JSON, "body: ", "invalid escape"], fill(NOTE, r#""\x41" "\u00g0" "\'""#));
+    refuses("create_note", &[NO_JSON, "body: ", "control character"], fill(NOTE, "\"a\0\" \"a\nb\""));
+    refuses("create_note", &[NO_JSON, "body: ", "EOF"], fill("?", r#"{"idempotency_key":"k","body":"a"#));
+    refuses("create_note", &[NO_JSON, "body: ", "expected value"], fill(NOTE, "'a' NaN"));
+    refuses("create_note", &[NO_JSON, "body: ", "expected ident"], fill(NOTE, "nul tru"));
 }
 
 #[test]
@@ -137,10 +142,14 @@ fn arguments_are_one_json_object_and_nothing_after_it() {
     let no_object = ["", " ", "\n", "\0", r#"["k","a"]"#, r#""k""#, "5", "null", "\u{feff}{}", "\u{a0}{}", "}"];
     refuses("create_note", &["The arguments are not a JSON object."], no_object.map(str::to_owned));
     refuses("create_note", &["The arguments are not a JSON object."], [format!("[{good}]")]);
-    refuses("create_note", &["trailing characters", "column 35"], fill(&format!("{good}?"), "x , } ] {} \0 null"));
-    refuses("create_note", &["trailing comma"], [good.replace('}', ",}")]);
-    refuses("create_note", &["key must be a string"], fill("?", r#"{idempotency_key:"k"}"#));
-    refuses("create_note", &["EOF", "line 1 column 1"], fill("?", "{"));
+    refuses(
+        "create_note",
+        &[NO_JSON, "trailing characters", "column 35"],
+        fill(&format!("{good}?"), "x , } ] {} \0 null"),
+    );
+    refuses("create_note", &[NO_JSON, "trailing comma"], [good.replace('}', ",}")]);
+    refuses("create_note", &[NO_JSON, "key must be a string"], fill("?", r#"{idempotency_key:"k"}"#));
+    refuses("create_note", &[NO_JSON, "EOF", "line 1 column 1"], fill("?", "{"));
 }
 
 #[test]

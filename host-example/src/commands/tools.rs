@@ -1,9 +1,8 @@
 //! `tools`: what the component offers.
 
-use super::{Failure, Options};
+use super::{Failure, Options, show};
 use crate::{Files, Limits};
 use clap::Args;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Lists the tools: names, descriptions, and the JSON Schemas of arguments and replies.
@@ -20,11 +19,15 @@ impl Tools {
         let host = options.host(Limits::default())?;
         // To describe themselves they open no database.
         let mut instance = host.instance(|_| None, Files::shared(&options.component()?.with_extension("none"))?)?;
-        let mut out = io::stdout().lock();
         for tool in instance.describe()? {
             let permission = tool.permission.as_deref().unwrap_or("see the description");
-            writeln!(out, "{}\n  permission: {permission}\n  {}", tool.name, tool.description)?;
-            writeln!(out, "  arguments: {}\n  reply: {}\n", tool.input_schema, tool.output_schema)?;
+            let shown = show(&format!(
+                "{}\n  permission: {permission}\n  {}\n  arguments: {}\n  reply: {}\n\n",
+                tool.name, tool.description, tool.input_schema, tool.output_schema
+            ))?;
+            if !shown {
+                break;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

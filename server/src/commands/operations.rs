@@ -6,11 +6,10 @@
 use crate::worker::state_name;
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
-use host_example::commands::{Failure, Options, operator};
+use host_example::commands::{Failure, Options, operator, show};
 use host_example::types::State;
 use host_example::{Instance, Limits, ListedOperation};
 use serde::Serialize;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -71,11 +70,11 @@ impl Operations {
             let page = page(&mut instance, &states, after.as_deref())?;
             let is_last = page.len() < PAGE as usize;
             let text = match self.format {
-                Format::Table => table(&page, after.is_none()),
+                Format::Table if page.is_empty() && after.is_none() => none(&states),
+                Format::Table => table(&page),
                 Format::Json => json(&page, after.is_none(), is_last)?,
             };
-            io::stdout().write_all(text.as_bytes()).map_err(|error| format!("stdout does not take this: {error}"))?;
-            if is_last {
+            if !show(&text)? || is_last {
                 return Ok(ExitCode::SUCCESS);
             }
             after = page.into_iter().next_back().map(|listed| listed.operation.operation_id);
@@ -102,9 +101,19 @@ fn page(
     Ok(page)
 }
 
-fn table(page: &[ListedOperation], is_first: bool) -> String {
+/// The states that were looked for are named: which these are by default is easily forgotten.
+fn none(states: &[Option<State>]) -> String {
+    let names: Vec<_> = states.iter().flatten().map(|state| state_name(*state)).collect();
+    if names.is_empty() {
+        "There is no operation.\n".to_owned()
+    } else {
+        format!("No operation is {}.\n", names.join(" or "))
+    }
+}
+
+fn table(page: &[ListedOperation]) -> String {
     if page.is_empty() {
-        return if is_first { "There is no such operation.\n".to_owned() } else { String::new() };
+        return String::new();
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -4,6 +4,9 @@ use crate::harness::*;
 use crate::scripted::{Scripted, answer};
 use crate::world::*;
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io;
+use std::process::Stdio;
 use std::time::Duration;
 
 const NONE: &str = "none";
@@ -186,13 +189,38 @@ fn where_there_is_nothing_to_show_the_table_says_so_and_the_array_is_empty() {
     assert_eq!(world.call("create_note", &note("k", "hello")).code, 0);
     world.deploy("k");
 
-    for arguments in [&["--state", "failed"][..], &["--state", "running,cancelled"]] {
-        assert_eq!(world.operations(arguments), "There is no such operation.\n");
+    for (arguments, says) in [
+        (&["--state", "failed"][..], "No operation is failed.\n"),
+        (&["--state", "running,cancelled"], "No operation is running or cancelled.\n"),
+    ] {
+        assert_eq!(world.operations(arguments), says);
         assert_eq!(world.operations(&[arguments, &["--format", "json"]].concat()), "[]\n");
     }
     world.edit("UPDATE operations SET state = 'succeeded'");
-    assert_eq!(world.operations(&[]), "There is no such operation.\n");
+    let unfinished = "No operation is accepted or running or cancel_requested or outcome_unknown.\n";
+    assert_eq!(world.operations(&[]), unfinished);
     assert_eq!(world.ids(&["--all"]).len(), 1);
+    world.edit("DELETE FROM operations");
+    assert_eq!(world.operations(&["--all"]), "There is no operation.\n");
+}
+
+/// As `counterfoil operations | head` has it.
+#[test]
+fn a_list_whose_reader_goes_away_ends_and_one_that_cannot_be_written_is_a_failure() {
+    let world = World::new();
+    world.deploy("k");
+    for format in ["table", "json"] {
+        let run = |stdout: Stdio| {
+            let output = world.program(&["operations", "--format", format]).stdout(stdout).output().unwrap();
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(writer.into()), (Some(0), String::new()));
+        let (code, error) = run(File::options().write(true).open("/dev/full").unwrap().into());
+        assert_eq!(code, Some(1));
+        assert!(error.starts_with("error: stdout does not take the list: "), "{error}");
+    }
 }
 
 /// Read 500 at a time: more than two pages, and as many as just fill two.
