@@ -60,20 +60,19 @@ impl State {
     }
 }
 
-/// Reads, and says whether fewer bytes than asked for are all up to the end of the file. If they are not, the component goes
-/// no further, and neither does the host.
+/// Reads, and says whether it is as much as was asked for or all up to the end of the file. If it is not, the component goes no
+/// further, and neither does the host.
 fn read(file: &mut dyn StorageFile, offset: u64, length: u32) -> Result<(Vec<u8>, bool), Error> {
-    let mut bytes = file.read(offset, length)?;
-    let mut least = u64::from(length);
-    if (bytes.len() as u64) < least {
-        least = file.size()?.saturating_sub(offset).min(least);
-        if (bytes.len() as u64) < least {
-            // Where others share it, it may have grown meanwhile.
-            bytes = file.read(offset, length)?;
+    let mut bytes = Vec::new();
+    // Where others share the file, it may have grown between the two questions.
+    for _ in 0..2 {
+        bytes = file.read(offset, length)?;
+        let (count, length) = (bytes.len() as u64, u64::from(length));
+        if count == length || (count < length && count >= file.size()?.saturating_sub(offset)) {
+            return Ok((bytes, true));
         }
     }
-    let is_whole = bytes.len() as u64 >= least;
-    Ok((bytes, is_whole))
+    Ok((bytes, false))
 }
 
 /// The one error after which the component may go on; whatever else fails is [`Error::Io`].

@@ -99,14 +99,13 @@ impl File {
 /// Reads fewer bytes than `length` only at the end of the file. A host that breaks this promise is not believed: SQLite
 /// takes what is missing for zeros, and would go on with a page that never was.
 pub fn read_whole(file: &storage::File, offset: u64, length: u32) -> Result<Vec<u8>, Error> {
-    let mut bytes = file.read(offset, length)?;
-    let mut least = u64::from(length);
-    if (bytes.len() as u64) < least {
-        least = file.size()?.saturating_sub(offset).min(least);
-        if (bytes.len() as u64) < least {
-            // Where others share it, it may have grown meanwhile.
-            bytes = file.read(offset, length)?;
+    // Where others share the file, it may have grown between the two questions.
+    for _ in 0..2 {
+        let bytes = file.read(offset, length)?;
+        let (count, length) = (bytes.len() as u64, u64::from(length));
+        if count == length || (count < length && count >= file.size()?.saturating_sub(offset)) {
+            return Ok(bytes);
         }
     }
-    if (least..=u64::from(length)).contains(&(bytes.len() as u64)) { Ok(bytes) } else { Err(Error::Io) }
+    Err(Error::Io)
 }

@@ -39,6 +39,11 @@ pub enum Fault {
     /// If this call is a read, it answers fewer bytes than there are; and so do all later ones.
     Short(u64),
     ShortFrom(u64),
+    /// From this call on every read answers a byte more than was asked for.
+    LongFrom(u64),
+    /// Of the sizes asked for since a read first answered fewer bytes than asked for, this one is larger than the file: another
+    /// process wrote there, and takes it back at once.
+    Grows(u64),
     /// If this call is a sync, it fails, and the system forgets what it did not write: it is in memory as if it were
     /// written, and a later sync succeeds without writing it.
     ForgetAt(u64),
@@ -54,8 +59,12 @@ struct State {
     sharing: Sharing,
     stored: Stored,
     fault: Fault,
+    /// See [`Disk::broke`].
+    broke: Option<Call>,
     calls: u64,
     writes: u64,
+    /// See [`Disk::sizes`].
+    sizes: Option<u64>,
     highest_lock: u8,
     /// Every so many calls, what a machine leaves that dies in the call is kept; never if 0.
     every: u64,
@@ -77,8 +86,10 @@ impl Disk {
             sharing,
             stored,
             fault: Fault::None,
+            broke: None,
             calls: 0,
             writes: 0,
+            sizes: None,
             highest_lock: 0,
             every: 0,
             has_synced: false,
@@ -111,8 +122,13 @@ impl Disk {
     /// Counts the calls anew and sets what goes wrong.
     pub fn fault(&self, fault: Fault) {
         let mut state = self.state();
-        (state.calls, state.writes, state.highest_lock) = (0, 0, 0);
-        state.fault = fault;
+        (state.calls, state.writes, state.sizes, state.highest_lock) = (0, 0, None, 0);
+        (state.fault, state.broke) = (fault, None);
+    }
+
+    /// The call in which a [`Fault`] first acted that fails, dies or forgets.
+    pub fn broke(&self) -> Option<Call> {
+        self.state().broke
     }
 
     /// Counts the calls anew, and keeps what a machine leaves that dies in them: in every so many of a row of reads and writes, and
@@ -129,6 +145,11 @@ impl Disk {
 
     pub fn calls(&self) -> u64 {
         self.state().calls
+    }
+
+    /// Sizes asked for since a read first answered fewer bytes than asked for.
+    pub fn sizes(&self) -> u64 {
+        self.state().sizes.unwrap_or(0)
     }
 
     /// Calls that change something, and the highest lock taken, since the last [`Disk::fault`].
@@ -164,15 +185,19 @@ impl Disk {
 
 impl State {
     /// Counts a call. An error is the call's; true means that the machine dies in it.
-    fn enter(&mut self) -> Result<bool, Error> {
+    fn enter(&mut self, call: Call) -> Result<bool, Error> {
         self.calls += 1;
-        match self.fault {
+        let entered = match self.fault {
             Fault::Fail(at, error) if self.calls == at => Err(error),
             Fault::FailFrom(at, error) if self.calls >= at => Err(error),
             Fault::Die(at) if self.calls > at => Err(Error::Io),
             Fault::Die(at) => Ok(self.calls == at),
             _ => Ok(false),
+        };
+        if entered != Ok(false) {
+            self.broke.get_or_insert(call);
         }
+        entered
     }
 
     /// The call has done what it does to the disk, which is not synced, if it ends here.
@@ -191,7 +216,7 @@ impl State {
 
     /// A call that changes nothing.
     fn look(&mut self, call: Call) -> Result<(), Error> {
-        self.enter()?;
+        self.enter(call)?;
         self.end(call, false)
     }
 
@@ -214,7 +239,7 @@ impl Storage for Mounted {
 
     fn open(&mut self, part: Part, create: bool) -> Result<Box<dyn StorageFile>, Error> {
         let mut state = self.disk.state();
-        let dies = state.enter()?;
+        let dies = state.enter(Call::Open)?;
         if state.sharing == Sharing::SoleAtomic && part != Part::Database {
             assert!(!create, "sole-atomic has a database alone");
             return Err(Error::NotFound);
@@ -247,7 +272,7 @@ impl Storage for Mounted {
 
     fn remove(&mut self, part: Part) -> Result<(), Error> {
         let mut state = self.disk.state();
-        let dies = state.enter()?;
+        let dies = state.enter(Call::Remove)?;
         state.writes += 1;
         state.stored.names[part as usize].take().ok_or(Error::NotFound)?;
         state.end(Call::Remove, dies)?;
@@ -282,12 +307,19 @@ impl StorageFile for OpenPart {
             // Nothing, a third, or two thirds.
             to = from + (to - from) * (state.calls % 3) as usize / 3;
         }
-        Ok(current[from..to].to_vec())
+        let mut bytes = current[from..to].to_vec();
+        if matches!(state.fault, Fault::LongFrom(at) if state.calls >= at) {
+            bytes.resize(length as usize + 1, 0);
+        }
+        if bytes.len() < length as usize {
+            state.sizes.get_or_insert(0);
+        }
+        Ok(bytes)
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let mut state = self.disk.state();
-        let dies = state.enter()?;
+        let dies = state.enter(Call::Write)?;
         if let Fault::Full(most) = state.fault {
             let end = offset as usize + bytes.len();
             let grows = end.saturating_sub(state.stored.contents[self.content].current.len());
@@ -307,12 +339,14 @@ impl StorageFile for OpenPart {
     fn size(&mut self) -> Result<u64, Error> {
         let mut state = self.disk.state();
         state.look(Call::Size)?;
-        Ok(state.stored.contents[self.content].current.len() as u64)
+        let size = state.stored.contents[self.content].current.len() as u64;
+        state.sizes = state.sizes.map(|asked| asked + 1);
+        Ok(if matches!(state.fault, Fault::Grows(at) if state.sizes == Some(at)) { size + 4096 } else { size })
     }
 
     fn set_size(&mut self, size: u64) -> Result<(), Error> {
         let mut state = self.disk.state();
-        let dies = state.enter()?;
+        let dies = state.enter(Call::SetSize)?;
         state.change(self.content, Change::Size(size as usize), Call::SetSize, dies)
     }
 
@@ -320,8 +354,9 @@ impl StorageFile for OpenPart {
         let mut state = self.disk.state();
         let mut failed = self.sync_failed.lock().unwrap();
         // Once one has failed, all later ones of this instance do.
-        let entered = state.enter();
+        let entered = state.enter(Call::Sync);
         if matches!(state.fault, Fault::ForgetAt(at) if at == state.calls) {
+            state.broke.get_or_insert(Call::Sync);
             state.stored.contents[self.content].since.clear();
             *failed = true;
         }

@@ -28,6 +28,52 @@ fn a_disk_that_was_full_is_used_again_when_there_is_room() {
     }
 }
 
+/// Both the host (the first size that is asked for) and the component (the second) look whether a read that answered less ended
+/// at the end of the file.
+#[test]
+fn a_file_that_grew_and_shrank_between_two_looks_is_not_a_failed_one() {
+    for sharing in MODES {
+        for at in [1, 2] {
+            let disk = Disk::new(sharing);
+            disk.fault(Fault::Grows(at));
+            let mut client = Client::new(host(), disk.storage());
+            assert_fresh(&client.call("create_note", &note("key", "first")));
+            assert!(disk.sizes() > at);
+            assert_eq!(client.verify(), Vec::<String>::new());
+        }
+    }
+}
+
+/// An instance that was answered more than it asked for goes no further, and the host knows.
+#[test]
+fn reads_that_answer_too_much_end_the_instance() {
+    for sharing in MODES {
+        let warm = Disk::new(sharing);
+        assert_fresh(&Client::new(host(), warm.storage()).call("create_note", &note("key", "first")));
+        let clean = warm.copy(sharing);
+        clean.fault(Fault::None);
+        Client::new(host(), clean.storage()).call("create_note", &note("next", "second"));
+        let mut ended = 0;
+        for at in 1..=clean.calls() {
+            let disk = warm.copy(sharing);
+            disk.fault(Fault::LongFrom(at));
+            let mut client = Client::new(host(), disk.storage());
+            let answer = client.call("create_note", &note("next", "second"));
+            disk.fault(Fault::None);
+            if client.instance.is_spent() {
+                ended += 1;
+                client = Client::new(host(), disk.storage());
+            } else {
+                assert_fresh(&answer);
+            }
+            let again = client.call("create_note", &note("next", "second"));
+            assert_eq!(again["replayed"], answer["status"] == "succeeded", "{sharing:?}, call {at}: {answer}");
+            assert_eq!(client.verify(), Vec::<String>::new());
+        }
+        assert!(ended > 0);
+    }
+}
+
 /// C5, incident 6: a checkpoint after the commit is clean-up.
 #[test]
 fn a_failed_checkpoint_after_the_commit_does_not_fail_the_call() {

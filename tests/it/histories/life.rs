@@ -3,7 +3,7 @@
 use super::image;
 use super::judge::{Asked, Event, Swept};
 use super::steps::*;
-use crate::disk::{Disk, Fault};
+use crate::disk::{self, Disk, Fault};
 use crate::harness::*;
 use crate::outbox_harness::{NONE, START, World, failed, finished};
 use host_example::Sharing::{self, Shared, Sole, SoleAtomic};
@@ -86,18 +86,27 @@ type Played = Result<(), String>;
 impl Life<'_> {
     fn step(&mut self, step: &Step) -> Played {
         match step {
-            Step::Do(deed) => self.deed(deed, u64::MAX)?,
+            Step::Do(deed) => self.deed(deed)?,
             Step::Break { deed, breaks, at, then, next } => {
                 let at = 1 + self.storage_calls(deed) * at / 100;
-                self.disk.fault(match breaks {
+                let fault = match breaks {
                     Breaks::Dies => Fault::Die(at),
                     Breaks::Forgets if self.disk.storage_mode() == Sole => Fault::ForgetAt(at),
                     Breaks::Fails | Breaks::Forgets => Fault::Fail(at, Error::Io),
                     Breaks::HasNoSpace => Fault::Fail(at, Error::NoSpace),
-                });
-                self.deed(deed, at)?;
-                if self.disk.calls() >= at {
-                    self.events.push(Event::Broke(breaks.name()));
+                };
+                self.disk.fault(fault);
+                self.deed(deed)?;
+                if let Some(call) = self.disk.broke() {
+                    self.events.push(Event::Broke(match fault {
+                        Fault::Die(_) => "dies",
+                        Fault::ForgetAt(_) => "forgets",
+                        // Elsewhere the host makes it one that fails.
+                        Fault::Fail(_, Error::NoSpace) if matches!(call, disk::Call::Open | disk::Call::Write) => {
+                            "has no space"
+                        }
+                        _ => "fails",
+                    }));
                 }
                 let is_dead = matches!(breaks, Breaks::Dies) || self.client.instance.is_spent();
                 match then {
@@ -139,8 +148,8 @@ impl Life<'_> {
                 asked.push(call.clone());
             }
         }
-        self.calls(finds.collect(), u64::MAX);
-        asked.chunks(BATCH).for_each(|batch| self.calls(batch.to_vec(), u64::MAX));
+        self.calls(finds.collect());
+        asked.chunks(BATCH).for_each(|batch| self.calls(batch.to_vec()));
         self.close()?;
         let image = image::read(&self.disk, &self.world.db.path()).map_err(|error| error.to_string())?;
         self.events.push(Event::Holds(image));
@@ -161,13 +170,12 @@ impl Life<'_> {
         u64::from(!self.is_open) * to_open + first + each * more
     }
 
-    /// In which storage breaks at that call, if there are so many.
-    fn deed(&mut self, deed: &Deed, at: u64) -> Played {
+    fn deed(&mut self, deed: &Deed) -> Played {
         match deed {
             Deed::Calls(attempts) => {
                 let asked: Vec<_> = attempts.iter().filter_map(|attempt| self.asked(attempt)).collect();
                 if !asked.is_empty() {
-                    self.calls(asked, at);
+                    self.calls(asked);
                 }
                 Ok(())
             }
@@ -179,13 +187,14 @@ impl Life<'_> {
                     Ok(Err(refusal)) => return Err(format!("a sweep is {refusal:?}")),
                     Err(_) => Swept::InDoubt,
                 };
-                self.events.push(Event::Sweep { now: self.world.clock.now(), swept, broke: self.disk.calls() >= at });
+                let broke = self.disk.broke().is_some();
+                self.events.push(Event::Sweep { now: self.world.clock.now(), swept, broke });
                 Ok(())
             }
         }
     }
 
-    fn calls(&mut self, asked: Vec<Asked>, at: u64) {
+    fn calls(&mut self, asked: Vec<Asked>) {
         let callers = asked.iter().map(|(who, _)| Some(self.principal(*who))).collect();
         let calls: Vec<_> = asked.iter().map(|(_, call)| (call.tool(), call.arguments())).collect();
         let answers = self.client.callers(callers).try_batch(&calls).ok();
@@ -193,7 +202,7 @@ impl Life<'_> {
             self.learn(*who, call, answer);
         }
         self.asked.extend(asked.iter().cloned());
-        let broke = self.disk.calls() >= at;
+        let broke = self.disk.broke().is_some();
         self.is_open = true;
         self.events.push(Event::Calls { now: self.world.clock.now(), asked, answers, broke });
     }

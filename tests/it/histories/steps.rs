@@ -178,17 +178,6 @@ pub enum Breaks {
     Forgets,
 }
 
-impl Breaks {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Breaks::Dies => "dies",
-            Breaks::Fails => "fails",
-            Breaks::HasNoSpace => "has no space",
-            Breaks::Forgets => "forgets",
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub enum Then {
     /// With the same instance, if it can still be used.
