@@ -166,8 +166,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Looks under the lock: where others use the file, one may have committed meanwhile. None if a call was refused after it had changed
-    /// something, and could not be undone by itself.
+    /// Looks under the lock: where others use the file, one may have committed meanwhile. None if a call was refused after it
+    /// had changed something, and could not be undone by itself.
     fn transact(&self, calls: &[Prepared], undo: Undo) -> Result<Option<Vec<Outcome>>, Refusal> {
         let write = self.database.write()?;
         let mut acted = false;

@@ -92,7 +92,7 @@ impl From<rusqlite::Error> for Refusal {
             ErrorCode::OutOfMemory => Self::unavailable(
                 "The call needs more memory than the host allows.",
                 true,
-                "Repeat the call with the same key; if it fails again, ask an operator to raise the limit.",
+                "Repeat the call with the same key; if it fails again, ask an operator to raise the limit, or to lower COUNTERFOIL_CACHE.",
             ),
             ErrorCode::DatabaseCorrupt => Self::damaged(),
             ErrorCode::CannotOpen => Self::unavailable(

@@ -19,7 +19,7 @@ pub const MIN_DEADLINE_MS: u64 = 1000;
 /// among 100,000 without reading.
 pub const CACHE_MB: u32 = 16;
 /// What `COUNTERFOIL_CACHE` may say. What is changed beyond that is written before its commit. With the most, an instance of 64 MB
-/// has room left to work.
+/// has room left to work; under `sole-atomic` that must hold the journal as well.
 pub const CACHE_RANGE_MB: RangeInclusive<u32> = 1..=32;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;

@@ -10,7 +10,7 @@ mod report;
 mod sizes;
 mod work;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use contenders::Result;
 use host_example::{Host, Limits};
 use report::Report;
@@ -45,8 +45,8 @@ struct Arguments {
     /// Only these parts: matrix, busy, sizes, counts, processes.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Of the matrix only this work: new, edit, replay, conflict.
-    #[arg(long, value_delimiter = ',', default_value = "new,edit,replay,conflict")]
+    /// Of the matrix only this work.
+    #[arg(long, value_delimiter = ',', default_values_t = Work::value_variants().iter().copied(), value_enum)]
     work: Vec<Work>,
     /// Of the matrix only so many callers.
     #[arg(long, value_delimiter = ',', default_value = "1,8,64")]

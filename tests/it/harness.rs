@@ -303,7 +303,10 @@ impl Drop for NativeLock {
 /// The program `host-example` with these arguments alone, its default log and no colours.
 pub fn bare(arguments: &[&str]) -> Command {
     let mut program = Command::new(host_program());
-    program.env_remove("RUST_LOG").env("NO_COLOR", "1").args(arguments);
+    program.env("NO_COLOR", "1").args(arguments);
+    for name in ["RUST_LOG", "COUNTERFOIL_CACHE", "COUNTERFOIL_DEADLINE", "COUNTERFOIL_RETENTION"] {
+        program.env_remove(name);
+    }
     program
 }
 

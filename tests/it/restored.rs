@@ -1,12 +1,13 @@
 //! A database that was put back from an older copy: rule G5. Until an operator accepts it, neither what it does not know
 //! nor what it says was not sent is believed.
 
+use crate::disk::Disk;
 use crate::harness::*;
 use crate::outbox_harness::Move::*;
 use crate::outbox_harness::*;
 use host_example::Observation::Absent;
 use host_example::Step::{Lookup, Submit};
-use host_example::types::RefusalCode::{Denied, NotFound, Unconfirmed};
+use host_example::types::RefusalCode::{Denied, NotFound, Unavailable, Unconfirmed};
 use host_example::types::State::*;
 use host_example::{Files, Host, Limits, ProviderContract, Restoration, Sharing};
 use serde_json::{Value, json};
@@ -288,11 +289,10 @@ fn nothing_of_the_lost_interval_is_done_again_before_an_operator_accepts() {
     assert_eq!(counts(&world.db), ["1", "0", "2"]);
 }
 
-/// However many operations there are: an instance has 64 MB.
-#[test]
-fn a_copy_with_a_hundred_thousand_unfinished_operations_is_marked_and_accepted() {
+fn with_a_hundred_thousand_unfinished_operations() -> Database {
     let db = Database::new();
-    db.sole().verify();
+    // Which all modes take.
+    db.shared().verify();
     db.sql(&format!(
         "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
          INSERT INTO receipts
@@ -302,7 +302,18 @@ fn a_copy_with_a_hundred_thousand_unfinished_operations_is_marked_and_accepted()
            SELECT operation_id, printf('%.200c', 'x'), 'accepted', {START}, {START} + {DAY}, {START}, {START}, {START}
            FROM receipts"
     ));
-    let host = Host::load(component(), Limits::operator()).unwrap().with_variable("COUNTERFOIL_CACHE", "32");
+    db
+}
+
+fn host_with_cache(megabytes: &str) -> Host {
+    Host::load(component(), Limits::operator()).unwrap().with_variable("COUNTERFOIL_CACHE", megabytes)
+}
+
+/// However many operations there are: an instance has 64 MB.
+#[test]
+fn a_copy_with_a_hundred_thousand_unfinished_operations_is_marked_and_accepted() {
+    let db = with_a_hundred_thousand_unfinished_operations();
+    let host = host_with_cache("32");
     let marked = "SELECT count(*) FROM operations WHERE state = 'running' AND attempts = 1 AND first_sent = 0";
     let accepted = "SELECT count(*) FROM operations WHERE state = 'accepted' AND attempts = 0 AND first_sent IS NULL";
     for sharing in [Sharing::Sole, Sharing::Shared] {
@@ -322,6 +333,30 @@ fn a_copy_with_a_hundred_thousand_unfinished_operations_is_marked_and_accepted()
         client().instance.checkpoint().unwrap().unwrap();
         assert_eq!(db.sql(accepted), "100000");
     }
+}
+
+/// Where the journal is in the instance's memory as well, what is too much for it is refused and not begun.
+#[test]
+fn under_sole_atomic_so_large_a_copy_is_marked_with_a_small_cache_and_left_alone_with_a_large_one() {
+    let db = with_a_hundred_thousand_unfinished_operations();
+    let copy = std::fs::read(db.path()).unwrap();
+    let disk = Disk::of(Sharing::SoleAtomic, copy.clone());
+    let (small, large) = (host_with_cache("8"), host_with_cache("32"));
+
+    let mut client = Client::new(&large, disk.storage());
+    let refusal = client.instance.mark_restored().unwrap().unwrap_err();
+    assert_eq!((refusal.code, refusal.retryable), (Unavailable, true));
+    assert_eq!(refusal.message, "The call needs more memory than the host allows.");
+    assert!(refusal.next_action.contains("lower COUNTERFOIL_CACHE"));
+    assert_eq!(client.restored(), None);
+    drop(client);
+    assert!(disk.database() == copy, "the database was changed");
+
+    let mut client = Client::new(&small, disk.storage());
+    assert_eq!(client.mark_restored().unfinished, 100_000);
+    assert_eq!(client.verify(), Vec::<String>::new());
+    assert_eq!(client.accept().unwrap().unfinished, 100_000);
+    assert_eq!(client.verify(), Vec::<String>::new());
 }
 
 /// Neither to see the mark nor to take it away.

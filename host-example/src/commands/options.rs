@@ -44,7 +44,7 @@ impl Options {
         })
     }
 
-    /// The component, compiled, which is handed what is set of its own variables, those that --help names.
+    /// The component, compiled, which is handed its own variables, as far as they are set.
     ///
     /// # Errors
     ///

@@ -63,8 +63,7 @@ impl<I: Instance> Thread<I> {
                     let (mut retries, mut others) = (Vec::new(), Vec::new());
                     for waiting in batch {
                         let hash = self.made.hash(&waiting.caller, &waiting.invocation);
-                        let is_known = self.made.knows(hash);
-                        if is_known { &mut retries } else { &mut others }.push((waiting, (!is_known).then_some(hash)));
+                        if self.made.knows(hash) { &mut retries } else { &mut others }.push((waiting, hash));
                     }
                     // A retry waits for the commit that it came into, not for the next one as well.
                     self.answer(retries);
@@ -111,8 +110,8 @@ impl<I: Instance> Thread<I> {
         jobs.recv().ok()
     }
 
-    /// Makes the calls together, and remembers those that succeed by what is given with them.
-    fn answer(&mut self, calls: Vec<(Waiting, Option<u64>)>) {
+    /// Makes the calls together, and remembers the hashes of those that succeed.
+    fn answer(&mut self, calls: Vec<(Waiting, u64)>) {
         let mut batch = Batch::default();
         let mut asked = Vec::with_capacity(calls.len());
         for (Waiting { id, caller, invocation, turn, answer }, hash) in calls {
@@ -147,7 +146,7 @@ impl<I: Instance> Thread<I> {
                 },
                 None => self.make_alone(&batch, call, was_cut_off),
             };
-            if let (Some(hash), Ok(Reply { refused: false, .. })) = (hash, &reply) {
+            if let Ok(Reply { refused: false, .. }) = reply {
                 self.made.remember(hash);
             }
             // Whoever has gone finds the answer by its key.
@@ -192,8 +191,8 @@ impl<I: Instance> Thread<I> {
     /// Some of the calls in one commit, once.
     fn attempt(&mut self, batch: &Batch, calls: Range<usize>) -> Result<Vec<Reply>, Attempted> {
         self.callers.set(batch.callers[calls.clone()].to_vec());
-        // Where nobody looks, none are made.
-        let is_logged = enabled!(Level::DEBUG) || enabled!(target: "host_example", Level::DEBUG);
+        // Where nobody looks, neither here nor in the host, none are made.
+        let is_logged = enabled!(Level::DEBUG) || enabled!(target: "host_example::instance", Level::DEBUG);
         let logged = if is_logged { calls.len() } else { 0 };
         let attempts: Vec<_> = (0..logged).map(|_| Uuid::new_v4()).collect();
         for (id, attempt) in batch.ids[calls.clone()].iter().zip(&attempts) {

@@ -17,9 +17,16 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// The whole contract.
 pub const FULL: &str = "deduplicates-for=24h,looks-up,absent-is-final-after=1m,cancels,clock-within=1s";
 
+/// The program, which nothing of the environment leads elsewhere.
 pub fn counterfoil(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_counterfoil"));
-    command.args(arguments).env_remove("RUST_LOG").stdin(Stdio::null());
+    command.args(arguments).env("NO_COLOR", "1").env("NO_PROXY", "*").stdin(Stdio::null());
+    let log = "RUST_LOG";
+    for name in
+        [log, "COUNTERFOIL_CACHE", "COUNTERFOIL_DEADLINE", "COUNTERFOIL_PROVIDER_TOKEN", "COUNTERFOIL_RETENTION"]
+    {
+        command.env_remove(name);
+    }
     command
 }
 

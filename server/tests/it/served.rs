@@ -34,13 +34,10 @@ impl World {
         ran.stdout.trim_end().to_owned()
     }
 
-    /// The program on this database, as nobody. Nothing of the environment leads it elsewhere.
+    /// The program on this database, as nobody.
     pub fn nobody(&self, component: &Path, arguments: &[&str]) -> Command {
         let mut command = counterfoil(arguments);
-        command.env("NO_COLOR", "1").env("NO_PROXY", "*").env("RUST_LOG", "counterfoil=debug");
-        for name in ["COUNTERFOIL_RETENTION", "COUNTERFOIL_DEADLINE", "COUNTERFOIL_PROVIDER_TOKEN"] {
-            command.env_remove(name);
-        }
+        command.env("RUST_LOG", "counterfoil=debug");
         command.arg("--component").arg(component).arg("--db").arg(self.path());
         command
     }

@@ -70,17 +70,13 @@ impl World {
         self.file(self.name)
     }
 
-    /// The program on this database, as Ada. Nothing of the environment leads it elsewhere.
+    /// The program on this database, as Ada.
     pub fn program(&self, arguments: &[&str]) -> Command {
         self.program_with(component(), arguments)
     }
 
     pub fn program_with(&self, component: &Path, arguments: &[&str]) -> Command {
         let mut command = counterfoil(&[]);
-        command.env("NO_COLOR", "1").env("NO_PROXY", "*");
-        for name in ["COUNTERFOIL_RETENTION", "COUNTERFOIL_DEADLINE", "COUNTERFOIL_PROVIDER_TOKEN"] {
-            command.env_remove(name);
-        }
         command.arg("--component").arg(component).arg("--db").arg(self.path());
         command.args(["--as", "ada@acme", "--allow", "read,write-notes,deploy,mark"]).args(arguments);
         command
